@@ -7,6 +7,7 @@ package dist
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -95,17 +96,13 @@ func Broadcast(ctx context.Context, w World, root int, message []byte) ([]byte, 
 
 // Gather returns the messages of all ranks, whose lengths may differ, on every rank.
 func Gather(ctx context.Context, w World, message []byte) ([][]byte, error) {
-	lengths := make([][]byte, w.Size())
-	for i := range lengths {
-		lengths[i] = make([]byte, 8)
-	}
-	putLength(lengths[w.Rank()], len(message))
-	if err := w.AllGather(ctx, lengths); err != nil {
+	lengths, err := Lengths(ctx, w, len(message))
+	if err != nil {
 		return nil, err
 	}
 	messages := make([][]byte, w.Size())
-	for i := range messages {
-		messages[i] = make([]byte, length(lengths[i]))
+	for i, n := range lengths {
+		messages[i] = make([]byte, n)
 	}
 	messages[w.Rank()] = message
 	if err := w.AllGather(ctx, messages); err != nil {
@@ -114,15 +111,18 @@ func Gather(ctx context.Context, w World, message []byte) ([][]byte, error) {
 	return messages, nil
 }
 
-func putLength(dst []byte, n int) {
-	for i := range dst {
-		dst[i] = byte(n >> (8 * i))
+// Lengths returns the numbers of all ranks, such as the lengths of what they send next.
+func Lengths(ctx context.Context, w World, own int) ([]int, error) {
+	parts, lengths := make([][]byte, w.Size()), make([]int, w.Size())
+	for i := range parts {
+		parts[i] = make([]byte, 8)
 	}
-}
-
-func length(src []byte) (n int) {
-	for i, b := range src {
-		n |= int(b) << (8 * i)
+	binary.LittleEndian.PutUint64(parts[w.Rank()], uint64(own))
+	if err := w.AllGather(ctx, parts); err != nil {
+		return nil, err
 	}
-	return n
+	for i, part := range parts {
+		lengths[i] = int(binary.LittleEndian.Uint64(part))
+	}
+	return lengths, nil
 }

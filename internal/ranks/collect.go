@@ -197,19 +197,15 @@ func (g *Group) deal(ctx context.Context, items [][]byte) (own []byte, n int, er
 // collect returns the results of the first n ranks on rank 0.
 func (g *Group) collect(ctx context.Context, own []byte, n int) (results [][]byte, err error) {
 	err = g.Exchange(ctx, nil, func(ctx context.Context) error {
-		lengths := make([][]byte, g.Size())
-		for i := range lengths {
-			lengths[i] = make([]byte, 8)
-		}
-		binary.LittleEndian.PutUint64(lengths[g.Rank()], uint64(len(own)))
-		if err := g.World.AllGather(ctx, lengths); err != nil {
+		lengths, err := dist.Lengths(ctx, g.World, len(own))
+		if err != nil {
 			return err
 		}
 		send, recv := make([][]byte, g.Size()), make([][]byte, g.Size())
 		send[0] = own
 		if g.Leads() {
 			for i := range n {
-				recv[i] = make([]byte, binary.LittleEndian.Uint64(lengths[i]))
+				recv[i] = make([]byte, lengths[i])
 			}
 			results = recv[:n]
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/lorafuse/lorafuse/internal/train/schedule"
 	"github.com/lorafuse/lorafuse/internal/train/trainer"
 	"github.com/lorafuse/lorafuse/lora"
-	"github.com/lorafuse/lorafuse/tensor"
 	"github.com/lorafuse/lorafuse/train/config"
 )
 
@@ -115,12 +114,7 @@ func (s settings) bindAdapter(a *lora.State, continued bool) error {
 	if err := s.bindFields("adapter.", a.Placement.Config().JSON(), "base_model_name_or_path"); err != nil || !continued { // the seed decides
 		return err
 	}
-	h := sha256.New()
-	for _, key := range slices.Sorted(maps.Keys(a.Values)) {
-		fmt.Fprintf(h, "%q %d\n", key, len(a.Values[key]))
-		h.Write(tensor.BytesOf(a.Values[key]))
-	}
-	s.bind("init_adapter", fmt.Sprintf("values %x", h.Sum(nil)[:8]))
+	s.bind("init_adapter", "values "+HashOf(a))
 	return nil
 }
 

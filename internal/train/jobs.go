@@ -243,7 +243,7 @@ func (j *Jobs) Device() backend.Info {
 // checkpoint, and the error is ErrInterrupted. Errors of jobs are reported by job name;
 // a failed job does not affect the others.
 func (j *Jobs) Train(ctx context.Context) ([]Outcome, error) {
-	all := []Outcome(nil)
+	var all []Outcome
 	if j.group == nil {
 		all = j.trainOwn(ctx)
 	} else {

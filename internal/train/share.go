@@ -330,15 +330,10 @@ func (r *Run) sharedResume(ctx context.Context, s *lora.State) (trainer.Moments,
 			}
 		}
 	}
+	parts := make([][]byte, g.Size()) // the ranks know the lengths
 	send := func(data []byte) error {
-		return g.Exchange(ctx, nil, func(ctx context.Context) error {
-			got, err := dist.Broadcast(ctx, g.World, 0, data)
-			if err == nil && len(got) != len(data) {
-				err = fmt.Errorf("rank 0 sends %d bytes of a checkpoint, %d are expected", len(got), len(data))
-			}
-			copy(data, got)
-			return err
-		})
+		parts[0] = data
+		return g.Exchange(ctx, nil, func(ctx context.Context) error { return g.World.AllGather(ctx, parts) })
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.Values)) {
 		if err := send(tensor.BytesOf(s.Values[key])); err != nil {

@@ -107,6 +107,16 @@ func (c *crew) begin(asked []batching.Request) []chan result {
 	return results
 }
 
+// requireExpected waits for the results of requests, which must be those of an engine.
+func (c *crew) requireExpected(t *testing.T, asked []batching.Request, results []chan result) {
+	t.Helper()
+	for i, done := range results {
+		got := <-done
+		require.NoError(t, got.err)
+		require.Equal(t, c.expected(asked[i]), got.answer)
+	}
+}
+
 // TestGroup: requests with several adapters, or none, get the answers that one device gives, from two at a time.
 func TestGroup(t *testing.T) {
 	c := newCrew(t, batching.Options{MaxTexts: 4, MaxBatchTokens: 16, PageRows: 4})
@@ -194,11 +204,7 @@ func TestGroupKeepsAdapters(t *testing.T) {
 	results = append(results, c.begin(asked[2:])...)
 	assert.ElementsMatch(t, []int{1, 4}, c.requests())
 	c.gate.Unlock()
-	for i, done := range results {
-		got := <-done
-		require.NoError(t, got.err)
-		require.Equal(t, c.expected(asked[i]), got.answer)
-	}
+	c.requireExpected(t, asked, results)
 }
 
 // TestGroupSpills: requests for an adapter go to a second device too if the first has no place for them.
@@ -212,11 +218,7 @@ func TestGroupSpills(t *testing.T) {
 	results := c.begin(asked)
 	assert.Equal(t, []int{4, 4}, c.requests())
 	c.gate.Unlock()
-	for i, done := range results {
-		got := <-done
-		require.NoError(t, got.err)
-		require.Equal(t, c.expected(asked[i]), got.answer)
-	}
+	c.requireExpected(t, asked, results)
 }
 
 // TestGroupQueue: the limit of waiting requests is that of all devices.
