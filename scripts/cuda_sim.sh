@@ -14,6 +14,9 @@ if [ -z "${CXX:-}" ]; then
 	fi
 fi
 export CXX
+mkdir -p build
+exec 9>build/lock
+! command -v flock >/dev/null || flock 9 # tests of several packages build at once
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! make --no-print-directory -j "$(nproc)" "$@" >"$log" 2>&1; then

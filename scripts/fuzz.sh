@@ -8,12 +8,21 @@ set -eu
 cd "$(dirname "$0")/.."
 time=${1:-10s}
 go=${GO:-go}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+log=$out/log
+corpus=$($go env GOCACHE)/fuzz/$($go list -m) # where go test keeps it
+built=
 grep -rl --include='*_test.go' '^func Fuzz' . | grep -v '^./tools/' | sort | while read -r file; do
+	package=$(dirname "$file")
+	if [ "$package" != "$built" ]; then # a program for all targets of a package
+		$go test -c -fuzz . -o "$out/fuzz" "$package"
+		built=$package
+	fi
 	for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
-		echo "$(dirname "$file") $target"
-		$go test "$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$time" >"$log" 2>&1 && continue
+		echo "$package $target"
+		(cd "$package" && "$out/fuzz" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" \
+			-test.fuzzcachedir "$corpus/${package#./}") >"$log" 2>&1 && continue
 		if sed -n '/^--- FAIL/{n;p;}' "$log" | grep -qx '    context deadline exceeded' &&
 			! grep -q -e 'Failing input' -e 'panic' "$log"; then
 			echo "   (the time ended while an input ran)"
