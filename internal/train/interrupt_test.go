@@ -150,7 +150,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 			}
 			points, chains := int64(2), 1
 			if os.Getenv("LORAFUSE_LONG") != "" {
-				points, chains = 500, 50
+				points, chains = 100, 20
 			}
 			for n := int64(1); n <= looks; n += max(1, looks/points) {
 				resume(n)

@@ -153,7 +153,7 @@ func TestShareInterrupted(t *testing.T) {
 	want := outcomeOf(t, c, s)
 	points := 6
 	if os.Getenv("LORAFUSE_LONG") != "" {
-		points = 200
+		points = 40
 	}
 	random := rand.New(rand.NewPCG(5, 6))
 	stops := 0
