@@ -105,7 +105,7 @@ enum {
 @end
 
 // The commands of a command buffer, in order.
-typedef enum { LF_DISPATCH, LF_COPY, LF_FILL, LF_SIGNAL, LF_WAIT } lf_work_kind;
+typedef enum { LF_DISPATCH, LF_COPY, LF_FILL, LF_SIGNAL, LF_WAIT, LF_USE, LF_USED } lf_work_kind;
 
 typedef struct {
   lf_work_kind kind;
@@ -118,7 +118,7 @@ typedef struct {
   size_t bytes;
   uint8_t fill;
   LFEvent *event;
-  uint64_t value;
+  uint64_t value;  // of the event; the usage of LF_USE, which holds until LF_USED
   uint64_t numbers[2];  // the pipeline or event, which a command buffer may not retain
 } lf_work;
 
@@ -135,6 +135,10 @@ typedef struct {
   NSMutableArray *kept;
   NSMutableArray *copies;  // of setBytes
   NSMutableIndexSet *used; // the serials of memory
+  struct {
+    uint64_t serial, usage;
+  } *declared;  // by the encoder that runs
+  size_t declarations, declared_capacity;
   MTLCommandBufferHandler *scheduled, *completed;
   int schedules, completions;
   pthread_mutex_t mu;
@@ -174,6 +178,7 @@ typedef struct {
     NSUInteger offset, length;
   } bound[LF_MOST_BUFFERS];
   NSUInteger threadgroup[LF_THREADGROUP_SLOTS];
+  BOOL declares;  // resources, by useResource
 }
 - (id)initWithCommands:(LFCommandBuffer *)commands type:(MTLDispatchType)type;
 @end

@@ -16,6 +16,10 @@
 - (void *)contents {
   return options & MTLResourceStorageModePrivate || !length ? NULL : memory;
 }
+- (uint64_t)gpuAddress {
+  if (![device supportsFamily:MTLGPUFamilyMetal3]) lf_die("gpuAddress: the device has no Metal 3");
+  return length ? lf_memory_address(serial) : 0;
+}
 - (NSUInteger)allocatedSize {
   return length;
 }

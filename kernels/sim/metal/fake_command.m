@@ -43,6 +43,8 @@ NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
   used = nil;
   for (int i = 0; i < schedules; i++) Block_release(scheduled[i]);
   for (int i = 0; i < completions; i++) Block_release(completed[i]);
+  free(declared);
+  declared = NULL;
   free(scheduled);
   free(completed);
   scheduled = completed = NULL;
@@ -205,6 +207,7 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
   for (int i = 0; i < schedules; i++) scheduled[i](self);
   kernel_end = gpu_start = lf_now();
   error = [[self execute] retain];
+  [self revoke];
   gpu_end = lf_now();
   lf_ran(done);
   [self checkMemory];
@@ -239,6 +242,28 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
   return code ? lf_error(MTLCommandBufferErrorDomain, code, "command buffer %llu%s: %s", (unsigned long long)number, lf_label(self), text) : nil;
 }
 
+// declare grants accesses as useResource says; a later call for the same memory replaces an earlier one.
+- (void)declare:(const lf_work *)w {
+  size_t i = 0;
+  while (i < declarations && declared[i].serial != w->serials[0]) i++;
+  lf_memory_grant(w->serials[0], w->value & MTLResourceUsageWrite);
+  if (i < declarations) {
+    lf_memory_revoke(declared[i].serial, declared[i].usage & MTLResourceUsageWrite);
+  } else {
+    if (declarations == declared_capacity) {
+      declared_capacity = declared_capacity ? 2 * declared_capacity : 64;
+      declared = realloc(declared, declared_capacity * sizeof *declared);
+    }
+    declarations++;
+  }
+  declared[i].serial = w->serials[0];
+  declared[i].usage = w->value;
+}
+- (void)revoke {
+  for (size_t i = 0; i < declarations; i++) lf_memory_revoke(declared[i].serial, declared[i].usage & MTLResourceUsageWrite);
+  declarations = 0;
+}
+
 - (NSError *)perform:(lf_work *)w {
   [self checkLives:w];
   switch (w->kind) {
@@ -251,6 +276,12 @@ static void push(MTLCommandBufferHandler **list, int *n, MTLCommandBufferHandler
       free(text);
       return e;
     }
+    case LF_USE:
+      [self declare:w];
+      return nil;
+    case LF_USED:
+      [self revoke];
+      return nil;
     case LF_COPY:
       memcpy(w->to, w->from, w->bytes);
       return nil;

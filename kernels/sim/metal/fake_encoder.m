@@ -100,6 +100,24 @@ static void check_index(NSUInteger index, const char *method) {
   if (type == MTLDispatchTypeConcurrent) stage = ++commands->stages;
 }
 
+// useResource lets the dispatches that follow access memory by its gpuAddress.
+- (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
+  [self check:"useResource"];
+  lf_check_kind(resource, [LFBuffer class], device, "useResource");
+  if (!usage || usage & ~(NSUInteger)(MTLResourceUsageRead | MTLResourceUsageWrite)) lf_die("useResource: usage %lu", (unsigned long)usage);
+  lf_work *w = [commands add:LF_USE];
+  w->value = usage;
+  [commands use:(LFBuffer *)resource as:&w->serials[0]];
+  declares = YES;
+}
+- (void)useResources:(const id<MTLResource>[])resources count:(NSUInteger)count usage:(MTLResourceUsage)usage {
+  for (NSUInteger i = 0; i < count; i++) [self useResource:resources[i] usage:usage];
+}
+- (void)endEncoding {
+  [super endEncoding];
+  if (declares) [commands add:LF_USED];
+}
+
 static bool fits(MTLSize s) { return s.width <= UINT32_MAX && s.height <= UINT32_MAX && s.depth <= UINT32_MAX; }
 
 - (void)checkThreads:(MTLSize)t groups:(MTLSize)g {

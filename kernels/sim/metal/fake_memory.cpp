@@ -25,7 +25,12 @@ struct Range {
   char* mapping = nullptr;  // with the guards; null: the program's own memory
   size_t mapped = 0;
   bool freed = false;
+  char* alias = nullptr;  // the second mapping, with its guards; null: there is none
+  size_t aliased = 0;
+  uint64_t address = 0;              // of begin in it
+  unsigned readers = 0, writers = 0; // grants of accesses through it
 
+  size_t distance(uintptr_t p, uintptr_t from) const { return p >= from + bytes ? p - (from + bytes) : p < from ? from - p : 0; }
   std::string name() const {
     return "buffer " + std::to_string(serial) + " of " + std::to_string(bytes) + (mapping ? " bytes" : " bytes, which was not copied");
   }
@@ -63,6 +68,13 @@ void check(const Range& r) {
   if (auto* p = written_at(end, r.mapping + r.mapped - page())) lf_die("a write %zu bytes past the end of %s", (size_t)(p - end), r.name().c_str());
 }
 
+// describe_alias describes an address in the second mapping of a range.
+std::string describe_alias(const Range& r, uintptr_t p) {
+  if (p - r.address >= r.bytes) return std::to_string(r.distance(p, r.address)) + (p > r.address ? " bytes past the end of " : " bytes before ") + r.name();
+  if (r.freed) return "use after free of " + r.name();
+  return "inside of " + r.name() + (r.readers ? ", which useResource has declared for reading only" : ", which is not bound, and not declared by useResource");
+}
+
 // describe describes an address: inside, next to, or in a freed range. Empty: unknown.
 std::string describe(const void* address) {
   auto p = (uintptr_t)address;
@@ -72,14 +84,38 @@ std::string describe(const void* address) {
   std::string beside;
   size_t nearest = 1 << 20;
   for (auto& [serial, r] : book.ranges) {
+    if (r.alias && p - (uintptr_t)r.alias < r.aliased) return describe_alias(r, p);
     if (p >= r.begin && p - r.begin < r.bytes) return (r.freed ? "use after free of " : "inside of ") + r.name();
     bool behind = p >= r.begin + r.bytes;
-    size_t away = behind ? p - (r.begin + r.bytes) : r.begin - p;
+    size_t away = r.distance(p, r.begin);
     if (away >= nearest) continue;
     nearest = away;
     beside = std::to_string(away) + (behind ? " bytes past the end of " : " bytes before ") + r.name();
   }
   return beside;
+}
+
+// reserve maps pages that fault, in place of those at an address if there is one.
+char* reserve(void* at, size_t bytes) {
+  void* p = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+  return p == MAP_FAILED ? nullptr : static_cast<char*>(p);
+}
+
+// protect lets the second mapping allow what is granted.
+void protect(const Range& r) {
+  if (!r.alias) return;
+  int allowed = r.writers ? PROT_READ | PROT_WRITE : r.readers ? PROT_READ : PROT_NONE;
+  if (mprotect(r.alias + page(), r.aliased - 2 * page(), allowed) != 0) lf_die("useResource: %s is read-only", r.name().c_str());
+}
+
+void grant(uint64_t serial, bool write, int change) {
+  Book& book = Book::get();
+  std::lock_guard<std::mutex> lock(book.mu);
+  auto it = book.ranges.find(serial);
+  if (it == book.ranges.end() || it->second.freed) return;
+  it->second.readers += change;
+  if (write) it->second.writers += change;
+  protect(it->second);
 }
 
 // Never destroyed: threads end after main does.
@@ -98,14 +134,14 @@ extern "C" {
 void* lf_memory_map(size_t bytes, uint64_t* serial) {
   Book& book = Book::get();
   size_t room = (bytes + page() - 1) / page() * page();
-  void* p = mmap(nullptr, room + 2 * page(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) return nullptr;
+  char* p = reserve(nullptr, room + 2 * page());
+  if (!p) return nullptr;
   Range r{};
-  r.mapping = static_cast<char*>(p);
+  r.mapping = p;
   r.mapped = room + 2 * page();
   r.begin = (uintptr_t)(r.mapping + page()) + ((room - bytes) & ~(alignment - 1));
   r.bytes = bytes;
-  if (mprotect(r.mapping + page(), room, PROT_READ | PROT_WRITE) != 0) {
+  if (mmap(r.mapping + page(), room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
     munmap(r.mapping, r.mapped);
     return nullptr;
   }
@@ -137,11 +173,13 @@ void lf_memory_free(uint64_t serial) {
   Range& r = it->second;
   if (!r.mapping) {
     book.borrowed -= r.bytes;
+    if (r.alias) munmap(r.alias, r.aliased);
     book.ranges.erase(it);
     return;
   }
   check(r);
-  mmap(r.mapping, r.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  reserve(r.mapping, r.mapped);
+  if (r.alias) reserve(r.alias, r.aliased);
   r.freed = true;
   book.mapped -= r.bytes;
   book.freed.push_back(serial);
@@ -149,8 +187,34 @@ void lf_memory_free(uint64_t serial) {
   auto old = book.ranges.find(book.freed.front());
   book.freed.pop_front();
   munmap(old->second.mapping, old->second.mapped);
+  if (old->second.alias) munmap(old->second.alias, old->second.aliased);
   book.ranges.erase(old);
 }
+
+uint64_t lf_memory_address(uint64_t serial) {
+  Book& book = Book::get();
+  std::lock_guard<std::mutex> lock(book.mu);
+  Range& r = book.ranges.at(serial);
+  if (r.address) return r.address;
+  uintptr_t from = r.begin / page() * page();
+  size_t bytes = (r.begin + r.bytes - from + page() - 1) / page() * page();
+  char* alias = reserve(nullptr, bytes + 2 * page());
+  if (!alias) lf_die("gpuAddress: no addresses are left for %s", r.name().c_str());
+  // Of shared pages, mremap of no bytes makes another mapping.
+  if (mremap(reinterpret_cast<void*>(from), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, alias + page()) == MAP_FAILED) {
+    if (r.mapping) lf_die("gpuAddress: %s cannot be mapped twice", r.name().c_str());
+    munmap(alias, bytes + 2 * page());
+    return r.address = r.begin;
+  }
+  r.alias = alias;
+  r.aliased = bytes + 2 * page();
+  r.address = (uintptr_t)alias + page() + (r.begin - from);
+  protect(r);
+  return r.address;
+}
+
+void lf_memory_grant(uint64_t serial, bool write) { grant(serial, write, 1); }
+void lf_memory_revoke(uint64_t serial, bool write) { grant(serial, write, -1); }
 
 bool lf_memory_is_live(uint64_t serial) {
   Book& book = Book::get();

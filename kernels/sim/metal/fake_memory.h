@@ -21,6 +21,14 @@ void lf_memory_borrow(void* begin, size_t bytes, uint64_t* serial);
 // next to it were overwritten.
 void lf_memory_free(uint64_t serial);
 
+// lf_memory_address returns the address by which kernels reach memory that is not bound:
+// another mapping of it, which faults unless lf_memory_grant has allowed accesses, by one
+// command buffer or more. lf_memory_revoke takes back one grant. Private pages of the
+// program cannot be mapped twice and have their own address, which never faults.
+uint64_t lf_memory_address(uint64_t serial);
+void lf_memory_grant(uint64_t serial, bool write);
+void lf_memory_revoke(uint64_t serial, bool write);
+
 // lf_memory_is_live reports whether memory has not been freed; lf_memory_check ends
 // the process if bytes next to it were overwritten.
 bool lf_memory_is_live(uint64_t serial);

@@ -39,6 +39,9 @@ enum {
   MTLResourceHazardTrackingModeTracked = 512,
 };
 
+typedef NSUInteger MTLResourceUsage;
+enum { MTLResourceUsageRead = 1, MTLResourceUsageWrite = 2 };
+
 typedef NSUInteger MTLStorageMode;
 enum { MTLStorageModeShared = 0, MTLStorageModeManaged = 1, MTLStorageModePrivate = 2 };
 
@@ -133,6 +136,7 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 
 @protocol MTLBuffer <MTLResource>
 @property(readonly) NSUInteger length;
+@property(readonly) uint64_t gpuAddress LF_SINCE(13.0);
 - (void *)contents;
 @end
 
@@ -196,6 +200,8 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 - (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
+- (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage;
+- (void)useResources:(const id<MTLResource>[])resources count:(NSUInteger)count usage:(MTLResourceUsage)usage;
 @end
 
 @protocol MTLBlitCommandEncoder <MTLCommandEncoder>
