@@ -442,8 +442,7 @@ var onlyOne = map[string]string{
 	"conv2d_f32":        "conv2d_mma_f32_64 is for it: tiles by simdgroups are as exact in float32",
 	"conv2d_mma_128":    "its tiles want more threadgroup memory than there is",
 	"conv2d_mma_f32_64": "tensor cores round float32, which simdgroups do not",
-	"tensors":           "a table of addresses, of which Metal must know what they point to",
-	"adamw_group":       "CUDA reads the addresses of all tensors from a table",
+	"adamw_group":       "CUDA reads the addresses of all tensors from a table, as Metal does where it can",
 }
 
 // Every kernel of kernels/cuda has its twin of the same name in the file of the same name

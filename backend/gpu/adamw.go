@@ -86,7 +86,7 @@ func prepareAdamW(c *compiler, l *ir.Launch) (step, error) {
 
 // adamWTable performs the steps of many tensors in one launch.
 func (c *compiler) adamWTable(l *ir.Launch) (step, error) {
-	t := &table{block: adamWBlock}
+	t := &table{block: adamWBlock, written: 0b111} // p, m and v
 	for _, o := range c.adamWGroup(l, tableTensors) {
 		t.add(o.In[0], o.In[1], o.In[2], o.In[3])
 	}
@@ -118,7 +118,7 @@ func prepareAdamW8(c *compiler, l *ir.Launch) (step, error) {
 			k.adamW8Factors(l.Attr).long("n", n)
 		}, err
 	}
-	t := &table{block: adamW8Block}
+	t := &table{block: adamW8Block, written: 0b110111} // all but the gradient
 	for _, o := range c.adamWGroup(l, tableTensors) {
 		t.add(o.In[0], o.In[1], o.In[2], o.In[5], o.In[3], o.In[4])
 	}

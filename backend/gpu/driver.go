@@ -29,6 +29,12 @@ type Driver interface {
 	Download(dst []byte, b *Buffer, off int) (backend.Fence, error)
 }
 
+// Addresser is a Driver whose Pointers are not addresses of the device.
+type Addresser interface {
+	// Address returns the address of a Pointer's memory. It is called in a turn, of devices whose Target has Tables.
+	Address(p Pointer) uint64
+}
+
 // Program is a driver's part of an Executable. Its methods are called in the device's
 // turn.
 type Program interface {

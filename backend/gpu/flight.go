@@ -28,6 +28,9 @@ type Flight struct {
 func (f *Flight) prepare(e *Executable) {
 	p := e.Plan.prog
 	f.exe, f.landed = e, make(chan struct{}, 1)
+	if d, ok := e.dev.driver.(Addresser); ok {
+		f.Address, f.Accesses = d.Address, make([]Access, e.Plan.Addresses)
+	}
 	f.Args, f.Buffers, f.Dims = make([]Pointer, len(p.Args)), make([]*Buffer, len(p.Args)), make([]int, len(p.Bounds))
 	f.landed <- struct{}{}
 }

@@ -18,7 +18,15 @@ type Launch struct {
 	Grid, Block [3]uint32 // a Grid of zero blocks is left out
 	Shared      uint32    // bytes of dynamic shared memory
 	Count       uint32    // of arguments
+	Accesses    [2]uint32 // the launch reads addresses of memory from a table: range of Run.Accesses
 	Args        [MaxArgs]uint64
+}
+
+// Access is memory that a launch reaches by an address in a table.
+type Access struct {
+	At      Pointer // 0 for none
+	Written uint32  // 1 if the launch writes it
+	_       uint32
 }
 
 // Kernel is one kernel that a program launches in every run, unless it is left out.
@@ -71,6 +79,9 @@ func (k *Kernel) grid(x, y, z int) *Kernel {
 	k.Launch.Count = 0
 	return k
 }
+
+// accesses records that the kernel reads the addresses that Run.list writes from one number up to another.
+func (k *Kernel) accesses(from, to int) { k.Launch.Accesses = [2]uint32{uint32(from), uint32(to)} }
 
 // threads sets the block size if it depends on the run.
 func (k *Kernel) threads(n uint32) { k.Launch.Block[0] = n }

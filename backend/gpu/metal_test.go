@@ -29,6 +29,18 @@ func (l *launched) checkMetal(s kernels.Signature) error {
 	return sorted.check(s)
 }
 
+// metalTargets are Apple GPUs in both precisions, with tables and without.
+func metalTargets() (list []Target) {
+	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
+		for _, tables := range []bool{true, false} {
+			target := MetalTarget(precision, 1024)
+			target.Tables = tables
+			list = append(list, target)
+		}
+	}
+	return list
+}
+
 // TestMetalArguments: what is planned for Apple GPUs hands each kernel what its source
 // declares, for every case of the conformance suite and more, and there is no kernel
 // that nothing launches.
@@ -37,9 +49,9 @@ func TestMetalArguments(t *testing.T) {
 	require.NoError(t, err)
 	used := map[string]bool{}
 	missing := map[string]bool{}
-	for _, precision := range []backend.Precision{backend.F32, backend.BF16} {
-		for _, p := range planned(t, precision) {
-			plan, err := New(p.Program, MetalTarget(precision, 1024))
+	for _, target := range metalTargets() {
+		for _, p := range planned(t, target.Precision) {
+			plan, err := New(p.Program, target)
 			require.NoError(t, err, p.Name)
 			one := make([]int, len(p.Dims))
 			for i := range one {

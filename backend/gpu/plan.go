@@ -62,14 +62,14 @@ func DefaultSizes() Sizes {
 	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, NarrowProducts: true, TensorRows: true}
 }
 
-// MetalTarget returns the target for Apple GPUs. The kernels in kernels/metal declare their threadgroup memory
-// themselves.
+// MetalTarget returns the target for Apple GPUs that read addresses from tables; others set Tables to false. The
+// kernels in kernels/metal declare their threadgroup memory themselves.
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
 	s.AttentionTile = 32
 	s.LogitBytes, s.LogitRows = 64<<20, bulkLogitRows
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.Tables, s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.GroupedProducts, s.ExactSums = false, false, false, false, false, true, true
+	s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.GroupedProducts, s.ExactSums = false, false, false, false, true, true
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 
@@ -152,6 +152,8 @@ type Plan struct {
 	Scratch int       // temporary bytes for launches, in addition to arena and arguments
 	// TableBytes is the size of the tables that the host writes for each run.
 	TableBytes int
+	// Addresses is the number of addresses in these tables.
+	Addresses int
 
 	prog    *ir.Program
 	steps   []prepared

@@ -14,8 +14,12 @@ type Run struct {
 	Trap    Pointer // where kernels report errors
 	Table   Pointer // the memory of the plan's tables
 	Words   []byte  // its contents, of Plan.TableBytes
-	Args    []Pointer
-	Dims    []int // of the program's bounded dimensions
+	// Address returns the address that kernels read from tables; nil if Pointers are addresses. Accesses then
+	// lists the memory of all Plan.Addresses addresses.
+	Address  func(Pointer) uint64
+	Accesses []Access
+	Args     []Pointer
+	Dims     []int // of the program's bounded dimensions
 
 	held Pointer // the part of the scratch memory that keeps its contents
 }
@@ -60,6 +64,18 @@ func (r *Run) at(v ir.Ref) Pointer {
 		return r.held + Pointer(v.Offset)
 	}
 	return r.Arena + Pointer(v.Offset)
+}
+
+// list records an address of a table for Accesses, under a number, and returns it as kernels read it.
+func (r *Run) list(number int, at Pointer, written bool) uint64 {
+	if r.Address == nil {
+		return uint64(at)
+	}
+	r.Accesses[number] = Access{At: at, Written: uint32(bit(written))}
+	if at == 0 {
+		return 0
+	}
+	return r.Address(at)
 }
 
 // count returns the number of elements of a value.

@@ -10,20 +10,28 @@ import (
 // A table lists tensors for a launch that processes all of them. The host writes it before each run, into memory that
 // belongs to the run until the run has ended; a first launch copies it into scratch memory of the device.
 type table struct {
-	at      int // in the memory of a run's tables, in bytes
-	block   int // elements of a tensor that a block processes
+	at      int  // in the memory of a run's tables, in bytes
+	first   int  // number of its first address in Run.Accesses
+	block   int  // elements of a tensor that a block processes
+	written uint // bit i: the launch writes value i of each tensor
 	tensors [][]ir.Ref
 }
 
 // tableWords is the number of 64-bit words of a tensor in a table: the number of its elements, the number of its first
-// block, and up to six addresses.
+// block with the flag tableWide, and up to six addresses.
 const tableWords = 8
+
+// tableWide is the flag of tensors of a multiple of four elements whose addresses are aligned to 16 bytes.
+const tableWide = 1 << 32
 
 // tableTensors is the maximum number of tensors of a table.
 const tableTensors = 1024
 
 // add appends a tensor, given the values that belong to it. The first value has its size.
 func (t *table) add(values ...ir.Ref) { t.tensors = append(t.tensors, values) }
+
+// values returns the number of values of each tensor.
+func (t *table) values() int { return len(t.tensors[0]) }
 
 // bytes returns the size of the table.
 func (t *table) bytes() int { return 8 * tableWords * len(t.tensors) }
@@ -53,8 +61,9 @@ func (c *compiler) overTable(t *table, name string) (k *Kernel, begin func(r *Ru
 	if k, err = c.kernel("tensors", name, 256); err != nil {
 		return nil, nil, err
 	}
-	t.at = c.TableBytes
+	t.at, t.first = c.TableBytes, c.Addresses
 	c.TableBytes += t.bytes()
+	c.Addresses += len(t.tensors) * t.values()
 	c.tables = append(c.tables, t)
 	tensors := len(t.tensors)
 	c.reserve(t.bytes() + 8*blocks(t.total(c.dims), 2))
@@ -62,7 +71,7 @@ func (c *compiler) overTable(t *table, name string) (k *Kernel, begin func(r *Ru
 		a := tabled{table: r.Scratch, blocks: r.Scratch + Pointer(t.bytes()), total: t.total(r.Dims)}
 		a.free = a.blocks + Pointer(8*blocks(a.total, 2))
 		fill.grid(tensors, 1, 1).pointer("table", a.table).pointer("map", a.blocks).pointer("words", r.Table+Pointer(t.at)).int("tensors", tensors).int("total", a.total)
-		k.grid(a.total, 1, 1)
+		k.grid(a.total, 1, 1).accesses(t.first, t.first+tensors*t.values())
 		return a
 	}, nil
 }
@@ -74,10 +83,15 @@ func (p *Plan) tabulate(r *Run) {
 		for i, values := range t.tensors {
 			w := r.Words[t.at+8*tableWords*i:]
 			n := r.count(values[0])
+			begin := uint64(first)
+			if n%4 == 0 && r.aligned(values...) {
+				begin |= tableWide
+			}
 			binary.LittleEndian.PutUint64(w, uint64(n))
-			binary.LittleEndian.PutUint64(w[8:], uint64(first))
+			binary.LittleEndian.PutUint64(w[8:], begin)
 			for j, v := range values {
-				binary.LittleEndian.PutUint64(w[16+8*j:], uint64(r.at(v)))
+				at := r.list(t.first+i*len(values)+j, r.at(v), t.written>>j&1 != 0)
+				binary.LittleEndian.PutUint64(w[16+8*j:], at)
 			}
 			first += blocks(n, t.block)
 		}
@@ -94,7 +108,7 @@ const copyBlock, copyTensors = 4096, 4
 
 // copyTable copies the values of the current launch and of the launches in list.
 func (c *compiler) copyTable(list []int) (step, error) {
-	t := &table{block: copyBlock}
+	t := &table{block: copyBlock, written: 1}
 	for _, i := range append([]int{c.launch}, list...) {
 		l := &c.prog.Launches[i]
 		t.add(l.Out[0], l.In[0])
@@ -128,7 +142,7 @@ func (c *compiler) concatTable(l *ir.Launch) (step, error) {
 	var steps []step
 	out := l.Out[0]
 	for list := range slices.Chunk(l.In, tableTensors) {
-		t := &table{block: copyBlock}
+		t := &table{block: copyBlock, written: 1}
 		for _, in := range list {
 			out.Type = in.Type
 			t.add(out, in)

@@ -40,7 +40,10 @@ func errOf(text *C.char) error {
 }
 
 // system is a device of Metal.
-type system struct{ device *C.lfm_device }
+type system struct {
+	device    *C.lfm_device
+	addresses []uint64 // of buffers by slot, for tables; of the device's turn
+}
 
 // openSystem opens the default device.
 func openSystem() (*system, error) {
@@ -49,7 +52,7 @@ func openSystem() (*system, error) {
 	if d == nil {
 		return nil, errOf(text)
 	}
-	return &system{d}, nil
+	return &system{device: d}, nil
 }
 
 func (s *system) close() { C.lfm_close(s.device) }
@@ -144,7 +147,8 @@ func (p pipeline) layout(kinds []gpu.Kind) {
 // is left.
 func (s *system) alloc(bytes int) (at gpu.Pointer, contents []byte) {
 	var p unsafe.Pointer
-	if at = placeOf(C.lfm_alloc(s.device, C.uint64_t(bytes), &p)); at == 0 {
+	var address C.uint64_t
+	if at = s.placeOf(C.lfm_alloc(s.device, C.uint64_t(bytes), &p, &address), address); at == 0 {
 		return 0, nil
 	}
 	return at, unsafe.Slice((*byte)(p), bytes)
@@ -152,16 +156,29 @@ func (s *system) alloc(bytes int) (at gpu.Pointer, contents []byte) {
 
 // wrap returns a buffer of pages outside the Go heap, or 0 if the device does not support that.
 func (s *system) wrap(pages unsafe.Pointer, bytes int) gpu.Pointer {
-	return placeOf(C.lfm_wrap(s.device, pages, C.uint64_t(bytes)))
+	var address C.uint64_t
+	return s.placeOf(C.lfm_wrap(s.device, pages, C.uint64_t(bytes), &address), address)
 }
 
-// placeOf returns the address at which a buffer of the device starts, or 0 for no buffer.
-func placeOf(buffer C.uint32_t) gpu.Pointer { return gpu.Pointer(buffer) << C.LFM_SHIFT }
+// placeOf returns the pointer to the start of a new buffer, or 0 for no buffer, and records its address for tables.
+func (s *system) placeOf(buffer C.uint32_t, address C.uint64_t) gpu.Pointer {
+	for len(s.addresses) <= int(buffer) {
+		s.addresses = append(s.addresses, 0)
+	}
+	s.addresses[buffer] = uint64(address)
+	return gpu.Pointer(buffer) << C.LFM_SHIFT
+}
+
+// address returns the address by which kernels reach the memory of a pointer through a table.
+func (s *system) address(p gpu.Pointer) uint64 {
+	const offset = 1<<C.LFM_SHIFT - 1
+	return s.addresses[p>>C.LFM_SHIFT] + uint64(p&offset)
+}
 
 // free frees the buffer that starts at an address.
 func (s *system) free(at gpu.Pointer) { C.lfm_free(s.device, C.uint32_t(at>>C.LFM_SHIFT)) }
 
-// The sizes of both descriptions of a launch, and of a part, are the same.
+// The sizes of both descriptions of a launch, of a part and of an access are the same.
 var (
 	_ [unsafe.Sizeof(gpu.Launch{}) - C.sizeof_lfm_launch]struct{}
 	_ [C.sizeof_lfm_launch - unsafe.Sizeof(gpu.Launch{})]struct{}
@@ -169,17 +186,19 @@ var (
 	_ [C.LFM_ARGS - gpu.MaxArgs]struct{}
 	_ [unsafe.Sizeof(part{}) - C.sizeof_lfm_part]struct{}
 	_ [C.sizeof_lfm_part - unsafe.Sizeof(part{})]struct{}
+	_ [unsafe.Sizeof(gpu.Access{}) - C.sizeof_lfm_access]struct{}
+	_ [C.sizeof_lfm_access - unsafe.Sizeof(gpu.Access{})]struct{}
 )
 
 // work is a command that was given.
 type work struct{ c *C.lfm_command }
 
-// run submits launches as one command, or a part of one launch if only is not nil. On failure, wrong is the index of
-// the launch at fault.
-func (s *system) run(l []gpu.Launch, only *part) (w work, wrong int, err error) {
+// run submits launches as one command, or a part of one launch if only is not nil. Ranges of accesses tell which memory
+// they reach by addresses in tables. On failure, wrong is the index of the launch at fault.
+func (s *system) run(l []gpu.Launch, accesses []gpu.Access, only *part) (w work, wrong int, err error) {
 	var failed C.int
 	var why *C.char
-	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), (*C.lfm_part)(unsafe.Pointer(only)), &failed, &why)
+	c := C.lfm_run(s.device, (*C.lfm_launch)(unsafe.Pointer(unsafe.SliceData(l))), C.int(len(l)), (*C.lfm_access)(unsafe.Pointer(unsafe.SliceData(accesses))), (*C.lfm_part)(unsafe.Pointer(only)), &failed, &why)
 	if c == nil {
 		return work{}, int(failed), errOf(why)
 	}

@@ -101,7 +101,14 @@ func (d *Device) Info() backend.Info {
 }
 
 // target returns the target for which programs are planned.
-func (d *Device) target() gpu.Target { return gpu.MetalTarget(d.Precision, d.traits.threads) }
+func (d *Device) target() gpu.Target {
+	t := gpu.MetalTarget(d.Precision, d.traits.threads)
+	t.Tables = d.shaders.form.tables
+	return t
+}
+
+// Address returns the address by which kernels reach memory through a table.
+func (r runner) Address(p gpu.Pointer) uint64 { return r.system.address(p) }
 
 // Send runs j when its turn comes.
 func (r runner) Send(j gpu.Job) error {

@@ -192,7 +192,7 @@ func (p *program) submit(s span, only *part) error {
 		q.leave()
 		return nil
 	}
-	w, wrong, err := p.dev.system.run(p.Launches[s.from:s.to], only)
+	w, wrong, err := p.dev.system.run(p.Launches[s.from:s.to], p.run.flight.Accesses, only)
 	if err != nil {
 		q.leave()
 		return p.Blame(s.from+wrong, err)

@@ -59,6 +59,7 @@ func (d *Device) Programs() int { return d.Usage().Programs }
 // Simd and BFloat tell how shaders are compiled.
 func (d *Device) Simd() bool   { return d.shaders.form.simd }
 func (d *Device) BFloat() bool { return d.shaders.form.bfloat }
+func (d *Device) Tables() bool { return d.shaders.form.tables }
 
 // InPlace tells whether a buffer is pages of a mapped file.
 func InPlace(b backend.Buffer) bool { return b.(*gpu.Buffer).Block.Use == gpu.UsePages }

@@ -61,15 +61,16 @@ func TestSelfTest(t *testing.T) {
 // What a device is able to follows from what it says and what it computes.
 func TestFamilies(t *testing.T) {
 	for _, c := range []struct {
-		env          []string
-		simd, bfloat bool
-		detail       string
+		env                  []string
+		simd, bfloat, tables bool
+		detail               string
 	}{
-		{[]string{"LFSIM_METAL_FAMILY=9"}, true, true, "Apple9 Metal3, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, simdgroups and bfloat"},
-		{[]string{"LFSIM_METAL_FAMILY=7", "LFSIM_METAL_LANGUAGE=3.0"}, true, false, "Apple7, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, simdgroups"},
-		{[]string{"LFSIM_METAL_FAMILY=5"}, false, false, "Apple5, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, threadgroups alone"},
-		{[]string{"LFSIM_METAL_FAMILY=9", metal.EnvTier + "=plain"}, false, true, "threadgroups alone and bfloat"},
-		{[]string{"LFSIM_METAL_FAMILY=9", metal.EnvBFloat + "=0"}, true, false, "simdgroups"},
+		{[]string{"LFSIM_METAL_FAMILY=9"}, true, true, true, "Apple9 Metal3, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, simdgroups and bfloat, tables of addresses"},
+		{[]string{"LFSIM_METAL_FAMILY=7", "LFSIM_METAL_LANGUAGE=3.0"}, true, false, false, "Apple7, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, simdgroups"},
+		{[]string{"LFSIM_METAL_FAMILY=5"}, false, false, false, "Apple5, unified memory, working set 8.00 GiB, buffers of at most 4.00 GiB, threadgroups alone"},
+		{[]string{"LFSIM_METAL_FAMILY=9", metal.EnvTier + "=plain"}, false, true, true, "threadgroups alone and bfloat, tables of addresses"},
+		{[]string{"LFSIM_METAL_FAMILY=9", metal.EnvBFloat + "=0"}, true, false, true, "simdgroups, tables of addresses"},
+		{[]string{"LFSIM_METAL_FAMILY=9", metal.EnvTables + "=0"}, true, true, false, "simdgroups and bfloat"},
 	} {
 		t.Run(fmt.Sprint(c.env), func(t *testing.T) {
 			with(t, c.env...)
@@ -78,6 +79,7 @@ func TestFamilies(t *testing.T) {
 			defer dev.Close()
 			require.Equal(t, c.simd, dev.Simd())
 			require.Equal(t, c.bfloat, dev.BFloat())
+			require.Equal(t, c.tables, dev.Tables())
 			require.Contains(t, dev.Info().Detail, c.detail)
 			require.True(t, dev.Info().Unified)
 			require.EqualValues(t, 8<<30, dev.Info().Memory)
@@ -89,7 +91,7 @@ func TestFamilies(t *testing.T) {
 // What a test forces and the device cannot is an error.
 func TestForced(t *testing.T) {
 	with(t, "LFSIM_METAL_FAMILY=5")
-	for env, value := range map[string]string{metal.EnvTier: "simd", metal.EnvBFloat: "1"} {
+	for env, value := range map[string]string{metal.EnvTier: "simd", metal.EnvBFloat: "1", metal.EnvTables: "1"} {
 		t.Setenv(env, value)
 		_, err := metal.Open(backend.Options{})
 		require.ErrorIs(t, err, backend.ErrUnavailable)

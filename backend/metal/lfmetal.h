@@ -54,8 +54,10 @@ void lfm_layout(lfm_kernel*, const uint8_t* kinds, int count);
 // slot and an offset. Buffers up to the working set of the device stay resident between
 // commands, from macOS 15 on; others are made resident by each command that uses them.
 #define LFM_SHIFT 40
-uint32_t lfm_alloc(lfm_device*, uint64_t bytes, void** contents);     // zeroed
-uint32_t lfm_wrap(lfm_device*, void* pages, uint64_t bytes);          // in place: pages and bytes are multiples of the page size
+// address is by which kernels reach the buffer's memory through a table, 0 if the device
+// has no Metal 3.
+uint32_t lfm_alloc(lfm_device*, uint64_t bytes, void** contents, uint64_t* address); // zeroed
+uint32_t lfm_wrap(lfm_device*, void* pages, uint64_t bytes, uint64_t* address);      // in place: pages and bytes are multiples of the page size
 void lfm_free(lfm_device*, uint32_t slot);                            // no command may be using it
 
 // A launch in the memory layout of package gpu.
@@ -63,8 +65,16 @@ typedef struct {
   uintptr_t kernel; // a lfm_kernel*
   uint32_t grid[3], block[3];
   uint32_t shared, count;
+  uint32_t accesses[2]; // range of the accesses of lfm_run
   uint64_t args[LFM_ARGS];
 } lfm_launch;
+
+// Memory that a launch reaches by an address in a table, in the memory layout of package
+// gpu. at is a pointer, 0 for none.
+typedef struct {
+  uint64_t at;
+  uint32_t written, unused;
+} lfm_access;
 
 // A part of the grid of a launch: groups threadgroups from position first on.
 typedef struct {
@@ -73,7 +83,7 @@ typedef struct {
 
 // Submits launches as one command, or a part of one launch if part is not NULL. On failure
 // nothing runs, and failed is the index of the invalid launch.
-lfm_command* lfm_run(lfm_device*, const lfm_launch*, int count, const lfm_part* part, int* failed, char** error);
+lfm_command* lfm_run(lfm_device*, const lfm_launch*, int count, const lfm_access* accesses, const lfm_part* part, int* failed, char** error);
 
 // Submits a copy between buffers as a command.
 lfm_command* lfm_copy(lfm_device*, uint64_t to, uint64_t from, uint64_t bytes, char** error);

@@ -22,6 +22,7 @@ struct lfm_device {
   id resident;        // an MTLResidencySet, nil if there is none
   uint64_t headroom; // bytes of the working set that are not in resident
   bool pending;       // resident has changed since its last request
+  bool addresses;     // buffers have addresses for tables
   pthread_mutex_t mutex;
   id<MTLBuffer>* slots; // slot i + 1
   uint32_t count, room;
@@ -127,6 +128,7 @@ lfm_device* lfm_open(char** error) {
       lfm_close(d);
       return NULL;
     }
+    d->addresses = [device supportsFamily:MTLGPUFamilyMetal3];
     open_residency(d);
     return d;
   }
@@ -245,7 +247,8 @@ void lfm_layout(lfm_kernel* k, const uint8_t* kinds, int count) {
 // Buffers.
 
 // Takes ownership of a buffer and returns its slot.
-static uint32_t keep(lfm_device* d, id<MTLBuffer> b) {
+static uint32_t keep(lfm_device* d, id<MTLBuffer> b, uint64_t* address) {
+  *address = d->addresses ? [b gpuAddress] : 0;
   pthread_mutex_lock(&d->mutex);
   if (d->idles == 0 && d->count == d->room) {
     d->room = d->room ? 2 * d->room : 64;
@@ -259,7 +262,7 @@ static uint32_t keep(lfm_device* d, id<MTLBuffer> b) {
   return at + 1;
 }
 
-uint32_t lfm_alloc(lfm_device* d, uint64_t bytes, void** contents) {
+uint32_t lfm_alloc(lfm_device* d, uint64_t bytes, void** contents, uint64_t* address) {
   @autoreleasepool {
     id<MTLBuffer> b = [d->device newBufferWithLength:bytes options:MTLResourceStorageModeShared];
     if (!b) return 0;
@@ -268,11 +271,11 @@ uint32_t lfm_alloc(lfm_device* d, uint64_t bytes, void** contents) {
       return 0;
     }
     *contents = [b contents];
-    return keep(d, b);
+    return keep(d, b, address);
   }
 }
 
-uint32_t lfm_wrap(lfm_device* d, void* pages, uint64_t bytes) {
+uint32_t lfm_wrap(lfm_device* d, void* pages, uint64_t bytes, uint64_t* address) {
   @autoreleasepool {
     id<MTLBuffer> b = [d->device newBufferWithBytesNoCopy:pages length:bytes options:MTLResourceStorageModeShared deallocator:nil];
     if (!b) return 0;
@@ -280,7 +283,7 @@ uint32_t lfm_wrap(lfm_device* d, void* pages, uint64_t bytes) {
       [b release];
       return 0;
     }
-    return keep(d, b);
+    return keep(d, b, address);
   }
 }
 
@@ -318,10 +321,31 @@ typedef struct {
   id<MTLComputePipelineState> pipeline;
   id<MTLBuffer> buffers[LFM_BUFFERS];
   uint64_t offsets[LFM_BUFFERS];
+  uint8_t* declared; // the usage of each slot that useResource has declared, or NULL
 } bound;
 
+// Declares the memory that a launch reaches by addresses in a table. Metal does not see
+// it otherwise: it would neither make it resident nor order this encoder after others
+// that write it. A declaration holds for the rest of the encoder, and a later one replaces
+// it. Returns an error message or NULL.
+static const char* declare(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, const lfm_access* accesses, bound* now) {
+  for (uint32_t i = l->accesses[0]; i < l->accesses[1]; i++) {
+    if (!accesses[i].at) continue;
+    uint64_t offset;
+    id<MTLBuffer> b = find(d, accesses[i].at, &offset);
+    if (!b || offset > [b length]) return "an address in its table is in no buffer";
+    if (!now->declared) now->declared = calloc(d->count, 1);
+    uint8_t* usage = &now->declared[(accesses[i].at >> LFM_SHIFT) - 1];
+    uint8_t needed = *usage | MTLResourceUsageRead | (accesses[i].written ? MTLResourceUsageWrite : 0);
+    if (*usage == needed) continue;
+    [encoder useResource:b usage:needed];
+    *usage = needed;
+  }
+  return NULL;
+}
+
 // Encodes a launch, or a part of it. Returns an error message or NULL.
-static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, const lfm_part* part, bound* now) {
+static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> encoder, const lfm_launch* l, const lfm_access* accesses, const lfm_part* part, bound* now) {
   const lfm_kernel* k = (const lfm_kernel*)l->kernel;
   if (!k || k->count == 0) return "the kernel has no layout";
   if ((int)l->count != k->count) return "it has another number of arguments than the kernel";
@@ -375,12 +399,14 @@ static const char* encode(const lfm_device* d, id<MTLComputeCommandEncoder> enco
   now->buffers[at] = nil;
   if ((NSUInteger)l->block[0] * l->block[1] * l->block[2] > [k->pipeline maxTotalThreadsPerThreadgroup])
     return "its threadgroups have more threads than the device has for the kernel";
+  const char* wrong = declare(d, encoder, l, accesses, now);
+  if (wrong) return wrong;
   [encoder dispatchThreadgroups:MTLSizeMake(part->groups[0], part->groups[1], part->groups[2])
           threadsPerThreadgroup:MTLSizeMake(l->block[0], l->block[1], l->block[2])];
   return NULL;
 }
 
-lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, const lfm_part* part, int* failed, char** error) {
+lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, const lfm_access* accesses, const lfm_part* part, int* failed, char** error) {
   @autoreleasepool {
     *failed = 0;
     id<MTLCommandBuffer> buffer = [d->queue commandBuffer];
@@ -394,12 +420,13 @@ lfm_command* lfm_run(lfm_device* d, const lfm_launch* launches, int count, const
     pthread_mutex_lock(&d->mutex);
     for (int i = 0; i < count && !wrong; i++) {
       if (launches[i].grid[0] == 0) continue; // skipped
-      wrong = encode(d, encoder, &launches[i], part, &now);
+      wrong = encode(d, encoder, &launches[i], accesses, part, &now);
       *failed = i;
     }
     request_residency(d);
     pthread_mutex_unlock(&d->mutex);
     [encoder endEncoding];
+    free(now.declared);
     if (wrong) {
       say(error, wrong);
       return NULL;

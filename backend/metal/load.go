@@ -166,7 +166,7 @@ func (c *conversion) run(ctx context.Context, p gpu.Piece, to *gpu.Block) error 
 			return err
 		}
 		found.learn(k.Kinds())
-		w, _, err := d.system.run(l, nil)
+		w, _, err := d.system.run(l, nil, nil)
 		if err != nil {
 			return d.Failed(err)
 		}

@@ -135,7 +135,7 @@ func (d *Device) timed(l []gpu.Launch) (time.Duration, error) {
 	if err := d.Alive(); err != nil {
 		return 0, err
 	}
-	w, _, err := d.system.run(l, nil)
+	w, _, err := d.system.run(l, nil, nil)
 	if err != nil {
 		return 0, d.Failed(err)
 	}

@@ -39,3 +39,15 @@ using namespace metal;
   x[i] = a * b - p;
   x[i + 32] = fma(a, b, -p);
 }
+
+// A buffer that is bound, and one whose address is in a table. x is added to, and then doubled.
+[[max_total_threads_per_threadgroup(32)]] kernel void bound(device float* x [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
+  x[i] += (float)(i + 1);
+}
+
+struct entry {
+  device float* at;
+};
+[[max_total_threads_per_threadgroup(32)]] kernel void addressed(device const entry* table [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
+  table->at[i] *= 2.0f;
+}

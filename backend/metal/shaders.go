@@ -13,8 +13,9 @@ import (
 	"github.com/lorafuse/lorafuse/kernels"
 )
 
-// form describes how shaders are compiled: with simdgroup operations, with the type bfloat.
-type form struct{ simd, bfloat bool }
+// form describes how shaders are compiled, with simdgroup operations and with the type bfloat, and whether they read
+// addresses of buffers from tables.
+type form struct{ simd, bfloat, tables bool }
 
 func (f form) String() string {
 	s := "threadgroups alone"
@@ -23,6 +24,9 @@ func (f form) String() string {
 	}
 	if f.bfloat {
 		s += " and bfloat"
+	}
+	if f.tables {
+		s += ", tables of addresses"
 	}
 	return s
 }

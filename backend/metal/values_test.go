@@ -36,12 +36,23 @@ func TestExactBits(t *testing.T)    { forms(t, backend.Options{}, gputest.ExactB
 func TestAdamWInOrder(t *testing.T) { forms(t, backend.Options{}, gputest.AdamWInOrder) }
 func TestHead(t *testing.T)         { forms(t, backend.Options{}, gputest.Head) }
 
-func TestAdamW8Together(t *testing.T) {
-	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamW8Together(t, dev, 6) })
-}
+func TestAdamW8Together(t *testing.T) { tables(t, gputest.AdamW8Together, 6) }
+func TestAdamWTogether(t *testing.T)  { tables(t, gputest.AdamWTogether, 4) }
 
-func TestAdamWTogether(t *testing.T) {
-	forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) { gputest.AdamWTogether(t, dev, 4) })
+// tables checks a step on many tensors with tables of addresses, which is one launch, and without.
+func tables(t *testing.T, check func(t *testing.T, dev backend.Device, launches int), without int) {
+	for _, on := range []string{"0", "1"} {
+		t.Run("tables "+on, func(t *testing.T) {
+			t.Setenv(metal.EnvTables, on)
+			forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) {
+				launches := without
+				if dev.(*metal.Device).Tables() {
+					launches = 1
+				}
+				check(t, dev, launches)
+			})
+		})
+	}
 }
 
 func TestImages(t *testing.T) {

@@ -12,7 +12,7 @@ enum { CELLS = 68 };
 // A launch as it lies in memory: the same as gpu.Launch.
 typedef struct {
 	CUfunction fn;
-	unsigned grid[3], block[3], shared, count;
+	unsigned grid[3], block[3], shared, count, accesses[2];
 	unsigned long long cells[CELLS];
 } lf_launch;
 
