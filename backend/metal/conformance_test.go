@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 	conformance.RunAll(t, open)
 }
 
-// TestForms: all forms of shaders compute the same operations.
+// TestForms: all forms of shaders compute the same operations, with tables of addresses or without.
 func TestForms(t *testing.T) {
 	need(t)
 	long(t)
@@ -45,6 +45,7 @@ func TestForms(t *testing.T) {
 			t.Run(tier+" "+bfloat, func(t *testing.T) {
 				t.Setenv(metal.EnvTier, tier)
 				t.Setenv(metal.EnvBFloat, bfloat)
+				t.Setenv(metal.EnvTables, bfloat)
 				dev, err := open()
 				if err != nil {
 					t.Skip(err)

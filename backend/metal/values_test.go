@@ -41,9 +41,10 @@ func TestAdamWTogether(t *testing.T)  { tables(t, gputest.AdamWTogether, 4) }
 
 // tables checks a step on many tensors with tables of addresses, which is one launch, and without.
 func tables(t *testing.T, check func(t *testing.T, dev backend.Device, launches int), without int) {
-	for _, on := range []string{"0", "1"} {
-		t.Run("tables "+on, func(t *testing.T) {
-			t.Setenv(metal.EnvTables, on)
+	for _, c := range []struct{ name, tables, command string }{{"without", "0", ""}, {"with", "1", ""}, {"in parts", "1", "0.001"}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv(metal.EnvTables, c.tables)
+			t.Setenv(metal.EnvCommand, c.command)
 			forms(t, backend.Options{}, func(t *testing.T, dev backend.Device) {
 				launches := without
 				if dev.(*metal.Device).Tables() {

@@ -2,7 +2,8 @@
 //
 // Layout: up to 7 tensors of their own sizes in one launch, which with the
 //   numbers are all 31 buffers that a kernel has: a model has hundreds of adapters,
-//   each too small to fill a device. Those that are missing have no elements.
+//   each too small to fill a device. Those that are missing have no elements. It is for
+//   devices that cannot read the addresses of all tensors from a table (shared/tensors.cu).
 // Grid: 256 threads for 1024 elements, four of each thread, as 16 bytes where the
 //   tensor lies on 16 bytes.
 // Traffic: 28 bytes an element; bound by memory.

@@ -35,7 +35,8 @@ func (a *app) devices() *cobra.Command {
 			"library, instead of the installed one; LORAFUSE_CUDA_GRAPH=0 disables CUDA graphs.\n\n" +
 			"Apple GPUs need a macOS build with cgo; the backend was never tested on one. auto selects\n" +
 			"an Apple GPU only after a short self-test, or reports why not. LORAFUSE_METAL_TIER=plain\n" +
-			"disables simdgroups in shaders, LORAFUSE_METAL_BFLOAT=0 the type bfloat.\n" +
+			"disables simdgroups in shaders, LORAFUSE_METAL_BFLOAT=0 the type bfloat, and\n" +
+			"LORAFUSE_METAL_TABLES=0 launches that read addresses from tables.\n" +
 			"LORAFUSE_METAL_COMMAND_MS is the limit of a command buffer in milliseconds (default 100).\n\n" +
 			"--watch reports NVIDIA GPUs by NVML until Ctrl-C, every second or at the given interval:\nmemory, utilization, power, temperature, clocks and the reasons for throttling. With\n--json each line is an object that also has energy, PCIe, NVLink, MIG and processes.",
 		Example: "  lorafuse devices\n  lorafuse devices --json\n  lorafuse devices --watch\n  lorafuse devices --watch=10s --json",
