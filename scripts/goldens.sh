@@ -8,28 +8,26 @@
 root=$PWD
 script=$(basename "$0" .sh)
 out=$(mktemp -d)
-trap 'rm -rf "$out"' EXIT
+trap 'status=$?; [ ! -e "$out/failed" ] || status=1; rm -rf "$out"; exit $status' EXIT
 for package in internal/model lora internal/train internal/generate graph internal/serve/batching internal/diffusion/dit internal/diffusion/vae internal/diffusion; do
 	"${GO:-go}" test -c -tags "$tags" -o "$out/$(basename "$package")" "./$package"
 done
 
 # goldens PACKAGE TESTS: go test -run TESTS ./PACKAGE, in the environment of the simulated
-# device.
+# device. If it fails, the next ones still run, and the script ends with an error.
 goldens() {
 	began=$(date +%s)
 	log=$(mktemp "$out/XXXXXX")
 	(cd "$root/$1" && "$out/$(basename "$1")" -test.v -test.run "$2" >"$log" 2>&1) || {
 		grep -v '^=== ' "$log"
-		echo "$script: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')"
-		exit 1
+		echo "$script: FAILED: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' ')" | tee "$out/failed"
 	}
 	if grep '^lfsim: leak:' "$log"; then
-		echo "$script: FAILED: $1 $2: memory of the simulated device is not freed"
-		exit 1
+		echo "$script: FAILED: $1 $2: memory of the simulated device is not freed" | tee "$out/failed"
 	fi
 	n=$(grep -c '^ *--- PASS' "$log" || true)
 	echo "$script: $1 $2 $(env | grep '^LFSIM_' | tr '\n' ' '): $n passed in $(($(date +%s) - began)) s"
-	[ "$n" != 0 ]
+	[ "$n" != 0 ] || echo "$script: FAILED: $1 $2: no such test" | tee "$out/failed"
 }
 
 # few covers models, adapters and training, in both precisions.

@@ -179,4 +179,4 @@ func (e *encoder) value(kv KeyValue) {
 }
 
 // U32 returns n as a metadata value, and the largest one for larger numbers.
-func U32(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+func U32(n int) uint32 { return uint32(min(uint64(max(n, 0)), math.MaxUint32)) }

@@ -42,7 +42,7 @@ func TestRounding(t *testing.T) {
 			routed := m.Config.Mixture() != nil
 			ours := testdevice.Rows(got, want, len(ids)*len(ids[0]), routed)
 			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
-			require.Less(t, ours, 1.25*limit)
+			require.Less(t, ours, 1.5*limit)
 			sum += math.Log(ours / limit)
 		})
 	}
