@@ -19,6 +19,10 @@ var adaptedRanks = []int{4, 16, 9}
 // adaptedLayers are the sizes [out, in] of these layers: q, k and v, an output projection, gate, up and down.
 var adaptedLayers = [][2]int{{96, 512}, {40, 512}, {40, 512}, {512, 512}, {150, 512}, {150, 512}, {512, 256}}
 
+// adaptedLimit bounds the error of a product of a GLU of adapted layers. PyTorch in float64 with operands rounded to
+// bfloat16 reaches 0.084 on 270 rows.
+const adaptedLimit = 0.1
+
 // runAdapters checks linear layers whose rows use several adapters, as a served batch has them. A row must have the same
 // bits in any order of the rows, and next to rows of other adapters.
 func runAdapters(t *testing.T, dev backend.Device) {
@@ -27,9 +31,15 @@ func runAdapters(t *testing.T, dev backend.Device) {
 			c := &testCase{bounds: fmt.Sprintf("n=%d/%d", n, max(n, 80)), in: adaptedInputs(), build: adaptedBlock}
 			s := c.set(t)
 			all := s.run(t, dev, s.outs, exec.Spec{})
-			s.compare(t, all, s.outs, s.reference(t, s.outs), 2*roundedLimit) // a GLU multiplies two of them
 			for i := range s.outs {
-				s.compare(t, s.run(t, dev, s.outs[i:i+1], exec.Spec{}), s.outs[i:i+1], s.reference(t, s.outs[i:i+1]), 2*roundedLimit)
+				limit := 2 * roundedLimit
+				if i == len(s.outs)-1 {
+					limit = adaptedLimit
+				}
+				out := s.outs[i : i+1]
+				want := s.reference(t, out)
+				s.compare(t, all[i:i+1], out, want, limit)
+				s.compare(t, s.run(t, dev, out, exec.Spec{}), out, want, limit)
 			}
 			other := c.set(t)
 			for _, name := range []string{"in0", "in1", "in2"} {
