@@ -89,8 +89,8 @@ pack() {
 		wrappers
 	else
 		# Tests of the CUDA backend, and tests that run on any backend. Tests of kernels,
-		# internal/lint and the shim need no device.
-		for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim'); do
+		# internal/lint and the shim need no device, and those of dist/mpi need a launcher.
+		for package in $(folders '^//go:build .*\<cuda\>' | grep -vxE 'internal/lint|kernels|backend/cuda/internal/shim|dist/mpi'); do
 			program "$package" false
 		done
 		for package in $(folders '/dev/testdevice"' | grep -vxE 'serve|internal/serve/tinker'); do
