@@ -49,6 +49,12 @@ func (t Tensor) Apply(fn ir.UnaryFn) Tensor { return t.of(t.g.ir.Unary(fn, t.v))
 // Cast converts the elements to d.
 func (t Tensor) Cast(d tensor.DType) Tensor { return t.of(t.g.ir.Cast(t.v, d)) }
 
+// Dequantize widens matrices of 8-bit floats to f32 and multiplies each block of a matrix by its scale. See
+// [ir.DequantizeAttr].
+func (t Tensor) Dequantize(scale Tensor, a ir.DequantizeAttr) Tensor {
+	return t.of(t.g.ir.Dequantize(t.v, t.with(scale), a))
+}
+
 // Reshape returns t with another shape of the same number of elements.
 func (t Tensor) Reshape(shape ...ir.Dim) Tensor { return t.of(t.g.ir.Reshape(t.v, shape)) }
 

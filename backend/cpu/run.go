@@ -30,7 +30,7 @@ var kernels = map[ir.Op]kernel{
 	ir.RMSNorm: rmsNormKernel, ir.RMSNormGrad: rmsNormGradKernel, ir.Softmax: softmaxKernel,
 	ir.TopK: topKKernel, ir.ScatterRows: scatterRowsKernel,
 	ir.RowsGemm: rowsGemmKernel, ir.RowsGemmGrad: rowsGemmGradKernel, ir.LayerNorm: layerNormKernel, ir.LayerNormGrad: layerNormGradKernel,
-	ir.Conv2D: conv2DKernel, ir.GroupNorm: groupNormKernel,
+	ir.Conv2D: conv2DKernel, ir.GroupNorm: groupNormKernel, ir.Dequantize: dequantizeKernel,
 	ir.RoPETable: ropeTableKernel, ir.RoPE: ropeKernel,
 	ir.Attention: attentionKernel, ir.AttentionGrad: attentionGradKernel,
 	ir.Activate: activateKernel, ir.ActivateGrad: activateGradKernel,

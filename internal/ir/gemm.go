@@ -32,9 +32,19 @@ type GemmAttr struct {
 	HasBias bool
 	HasC    bool
 	// Float8 and Scaled have a bit for each product. Float8: B is in 8-bit floats. Scaled: so it is, and each of its rows
-	// is multiplied by a scale of an f32 input [rows, 1]. Package graph/exec creates such products, for devices that
-	// support them; models cast weights.
+	// is multiplied by a scale of an f32 input [rows, 1], or each of its blocks by one of [⌈rows/Block.Rows⌉,
+	// ⌈columns/Block.Columns⌉] if Block is not zero. Package graph/exec creates such products, for devices that support
+	// them; models cast weights.
 	Float8, Scaled uint8
+	Block          DequantizeAttr
+}
+
+// Scales returns the shape of the scales of B.
+func (a GemmAttr) Scales(b Shape) Shape {
+	if a.Block == (DequantizeAttr{}) {
+		return Shape{b[0], Static(1)}
+	}
+	return a.Block.Scales(b)
 }
 
 // Scale returns the index of the scales of product p among the inputs, or -1.
@@ -116,7 +126,7 @@ func inferGemm(attr any, in []Type) ([]Type, error) {
 			!(isWeight(y.DType) && a.Float8>>p&1 == 0 || y.DType == tensor.F8E4M3 && a.Float8>>p&1 == 1) {
 			return nil, fmt.Errorf("product %d of %v and %v", p, x, y)
 		}
-		if i := a.Scale(p); i >= 0 && (a.Float8>>p&1 == 0 || !in[i].Equal(f32(Shape{y.Shape[0], Static(1)}))) {
+		if i := a.Scale(p); i >= 0 && (a.Float8>>p&1 == 0 || !in[i].Equal(f32(a.Scales(y.Shape)))) {
 			return nil, fmt.Errorf("product %d of %v with scales %v", p, y, in[i])
 		}
 		m, k := opShape(x.Shape, a.P[p].TA)
@@ -201,8 +211,12 @@ func gemmReference(attr any, in, outs []*Host) {
 			xd, yd, od := x.Data[b*m*k:], y.Data[b*k*n:], o.Data[b*m*n:]
 			if i := a.Scale(p); i >= 0 {
 				yd = slices.Clone(yd)
+				block := a.Block
+				if block == (DequantizeAttr{}) {
+					block = DequantizeAttr{1, y.Shape[1]}
+				}
 				for j := range yd {
-					yd[j] *= in[i].Data[j/y.Shape[1]]
+					yd[j] *= in[i].Data[j/y.Shape[1]/block.Rows*in[i].Shape[1]+j%y.Shape[1]/block.Columns]
 				}
 			}
 			for i := range m {

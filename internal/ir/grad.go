@@ -214,7 +214,7 @@ func (d *differ) recompute(v Value) Value {
 }
 
 // isWidened reports whether v is a param of 8-bit floats that was cast to a wider type, and perhaps multiplied by
-// another param. Recomputing it is cheaper than keeping it.
+// another param, its scales. Recomputing it is cheaper than keeping it.
 func (d *differ) isWidened(v Value) bool {
 	n := &d.g.Nodes[v]
 	switch n.Op {
@@ -223,6 +223,8 @@ func (d *differ) isWidened(v Value) bool {
 		return from.Op == Param && from.Outs[0].DType.IsFloat() && from.Outs[0].DType.Bits() == 8
 	case Binary:
 		return d.isWidened(n.In[0]) && d.g.Nodes[n.In[1]].Op == Param
+	case Dequantize:
+		return d.g.Nodes[n.In[0]].Op == Param && d.g.Nodes[n.In[1]].Op == Param
 	}
 	return false
 }

@@ -92,6 +92,10 @@ func gradCases() []gradCase {
 		{op: LayerNormGrad, build: func(s *scene) []Value {
 			return one(s.Apply(LayerNormGrad, LayerNormAttr{Eps: 0.1, HasWeight: true}, s.normal("dy", 3, 5), s.normal("x", 3, 5), s.positive("w", 5)))
 		}},
+		{op: Dequantize, build: func(s *scene) []Value {
+			w := s.given("w", tensor.F8E4M3, ShapeOf(3, 3), 1, 2, 3, -4, 5, 6, 7, 0.5, 9)
+			return one(s.Dequantize(w, s.normal("scale", 2, 2), DequantizeAttr{2, 2}))
+		}, frozen: "w"},
 		{op: GroupNorm, build: func(s *scene) []Value {
 			return one(s.GroupNorm(s.normal("x", 2, 3, 4), s.positive("w", 4), s.normal("b", 4), 2, 0.1))
 		}},

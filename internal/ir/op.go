@@ -66,6 +66,7 @@ const (
 	CrossEntropyGrad
 	LinearCrossEntropy
 	LinearCrossEntropyGrad
+	Dequantize
 	SumSquares
 	AdamW
 	AdamW8

@@ -194,6 +194,9 @@ func attrString(attr any) string {
 			}
 			if a.Scale(i) >= 0 {
 				s += "·scale"
+				if a.Block.Rows > 0 {
+					s += fmt.Sprintf("%d×%d", a.Block.Rows, a.Block.Columns)
+				}
 			}
 			parts = append(parts, s)
 		}

@@ -52,6 +52,15 @@ func TestClosedForms(t *testing.T) {
 			square := s.given("v", tensor.F8E4M3, ShapeOf(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9)
 			return s.Slice(s.Apply(Gemm, a, x, square, y, w, s.Const(100, mat(3, 3)), s.given("scale", tensor.F32, ShapeOf(2, 1), 3, 10)), 0, 0, 1)
 		}, []float64{100 + 1 + 2*40, 100 + 4 + 2*50, 100 + 7 + 2*60}},
+		{"a weight in 8-bit floats with scales of blocks", func(s *scene) Value {
+			w := s.given("w", tensor.F8E4M3, ShapeOf(3, 3), 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			a := GemmAttr{N: 1, P: [MaxProducts]ProductAttr{{TB: true, Alpha: 1}}, Float8: 1, Scaled: 1, Block: DequantizeAttr{2, 2}}
+			return s.Apply(Gemm, a, s.given("x", tensor.F32, ShapeOf(1, 3), 1, 0, 1), w, s.given("scale", tensor.F32, ShapeOf(2, 2), 1, 10, 100, 1000))
+		}, []float64{1 + 30, 4 + 60, 700 + 9000}},
+		{"matrices in 8-bit floats with scales of blocks", func(s *scene) Value {
+			w := s.given("w", tensor.F8E4M3, ShapeOf(2, 3, 2), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+			return s.Dequantize(w, s.given("scale", tensor.F32, ShapeOf(2, 2, 2), 1, 10, 2, 20, 3, 30, 4, 40), DequantizeAttr{2, 1})
+		}, []float64{1, 20, 3, 40, 10, 120, 21, 240, 27, 300, 44, 480}},
 		{"silu", func(s *scene) Value { return s.act(SiLU, -1, 0, 1) }, []float64{-0.2689414213699951, 0, 0.7310585786300049}},
 		{"gelu", func(s *scene) Value { return s.act(GELU, -1, 0, 1) }, []float64{-0.15865525393145707, 0, 0.8413447460685429}},
 		{"gelu_tanh", func(s *scene) Value { return s.act(GELUTanh, 0, 1) }, []float64{0, 0.8411919906082768}},

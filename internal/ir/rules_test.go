@@ -24,6 +24,8 @@ func bf16(dims ...int) Type { return Type{tensor.BF16, ShapeOf(dims...)} }
 
 func q8(dims ...int) Type { return Type{tensor.Q8, ShapeOf(dims...)} }
 
+func f8(dims ...int) Type { return Type{tensor.F8E4M3, ShapeOf(dims...)} }
+
 func boolean(dims ...int) Type { return Type{tensor.Bool, ShapeOf(dims...)} }
 
 func mat(dims ...int) Type { return f32(ShapeOf(dims...)) }
@@ -103,6 +105,14 @@ var ruleCases = []ruleCase{
 	{types(mat(1, 5, 8, 6), mat(6)), func(g *Graph, p []Value) Value { return g.GroupNorm(p[0], p[1], p[1], 4, 1) }, "6 channels in 4 groups"},
 	{types(mat(1, 5, 8, 6), mat(6), mat(8)), func(g *Graph, p []Value) Value { return g.GroupNorm(p[0], p[1], p[2], 3, 1) }, "expected weight and bias f32[6], got f32[6] and f32[8]"},
 	{types(mat(6)), func(g *Graph, p []Value) Value { return g.GroupNorm(p[0], p[0], p[0], 3, 1) }, "expected f32 x [b,...,c] of fixed sizes"},
+	{types(f8(5, 6), mat(3, 2)), func(g *Graph, p []Value) Value { return g.Dequantize(p[0], p[1], DequantizeAttr{2, 4}) }, "f32[5,6]"},
+	{types(f8(5, 6), mat(2, 2)), func(g *Graph, p []Value) Value { return g.Dequantize(p[0], p[1], DequantizeAttr{2, 4}) }, "expected scales f32[3,2], got f32[2,2]"},
+	{types(mat(5, 6), mat(3, 2)), func(g *Graph, p []Value) Value { return g.Dequantize(p[0], p[1], DequantizeAttr{2, 4}) }, "expected matrices of f8_e4m3 of fixed sizes"},
+	{types(f8(5, 6), mat(3, 2)), func(g *Graph, p []Value) Value { return g.Dequantize(p[0], p[1], DequantizeAttr{2, 0}) }, "blocks of 2 by 0"},
+	{types(mat(4, 6), f8(5, 6), mat(5, 1)), func(g *Graph, p []Value) Value {
+		a := GemmAttr{N: 1, P: [MaxProducts]ProductAttr{{TB: true, Alpha: 1}}, Float8: 1, Scaled: 1, Block: DequantizeAttr{2, 4}}
+		return g.Apply(Gemm, a, p...)
+	}, "product 0 of f8_e4m3[5,6] with scales f32[5,1]"},
 	{types(mat(2, 5, 8, 6)), func(g *Graph, p []Value) Value { return g.Upsample(p[0], 2) }, "f32[2,10,16,6]"},
 	{types(mat(2, 5, 8)), func(g *Graph, p []Value) Value { return g.Upsample(p[0], 2) }, "Upsample of f32[2,5,8] by 2, expected images [b,h,w,c] of fixed sizes"},
 	{types(mat(4, 6)), func(g *Graph, p []Value) Value { _, i := g.TopK(p[0], 2); return i }, "i32[4,2]"},

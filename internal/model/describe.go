@@ -52,13 +52,10 @@ func (q Quantization) Storage() string {
 // float8Storage describes weights that are stored in 8-bit floats.
 func (q Quantization) float8Storage() string {
 	layers := "linear layers"
-	if slices.ContainsFunc(append(slices.Clone(q.Weights), q.Widened...), func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
+	if slices.ContainsFunc(q.Weights, func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
 		layers += " and stacks of experts"
 	}
-	text := fmt.Sprintf("in the file: %d %s as fp8", len(q.Weights)+len(q.Widened), layers)
-	if len(q.Weights) > 0 {
-		text = fmt.Sprintf("in the file: %d %s as fp8 in %s, %s in 16 bits", len(q.Weights), layers, bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
-	}
+	text := fmt.Sprintf("in the file: %d %s as fp8 in %s, %s in 16 bits", len(q.Weights), layers, bytesize.Binary(q.Bytes), bytesize.Binary(q.Plain))
 	if q.Activations != "" {
 		text += "; activations are not rounded (" + q.Activations + " is not used)"
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -13,7 +14,7 @@ import (
 )
 
 // This file reads weights in 8-bit floats (F8_E4M3), stored as plain casts or with scales, see
-// float8_scale.go. Weights of layers and stacks of experts in numbered blocks keep their 8 bits on
+// float8_scale.go. Weights of layers and stacks of experts in numbered layers keep their 8 bits on
 // the device. Others are converted to bfloat16, which represents all their values, or to float32 if they have a
 // scale.
 
@@ -22,7 +23,6 @@ var numbered = regexp.MustCompile(`(^|\.)[a-z_]+\.[0-9]+\.`)
 
 // findFloat8 finds the weights that are stored in 8-bit floats.
 func (m *Model) findFloat8() error {
-	m.widened = nil
 	for _, name := range m.set.Names() {
 		v, err := m.set.Lookup(name)
 		if err != nil {
@@ -35,29 +35,24 @@ func (m *Model) findFloat8() error {
 		if err != nil {
 			return fmt.Errorf("model: weight %q in 8-bit floats: %w", name, err)
 		}
-		inLayer := strings.HasSuffix(name, weightSuffix) && len(v.Shape) == 2 && numbered.MatchString(name) || isExperts(name, v)
-		switch {
-		case !inLayer || scale != nil && !scale.fitsRows():
+		if (!strings.HasSuffix(name, weightSuffix) || len(v.Shape) != 2 || !numbered.MatchString(name)) && !isExperts(name, v) {
 			m.converted[name] = widenedWhole(name, v, scale)
-			if inLayer {
-				m.widened = append(m.widened, name)
-			}
 			continue
-		case scale != nil:
-			rows := v.Shape[:len(v.Shape)-1]
-			m.converted[name+nn.ScaleSuffix] = rowScales(scale.view.Name, append(slices.Clone(rows), scale.Across()), scale.byRow)
+		}
+		if scale != nil {
+			m.converted[name+nn.ScaleSuffix] = scale.converted()
 		}
 		m.float8 = append(m.float8, name)
 	}
-	if f := m.Config.float8; f != nil && len(m.float8)+len(m.widened) == 0 {
+	if f := m.Config.float8; f != nil && len(m.float8) == 0 {
 		return fmt.Errorf("model: %w: quantization_config: quant_method %q: found no weight in 8-bit floats in the files, expected some", ErrConfig, f.Method)
 	}
 	return nil
 }
 
-// rowScales returns the scales of a weight. The last axis of shape has those of a row.
-func rowScales(from string, shape []int, read func() ([]float32, error)) *converted {
-	return &converted{dtype: tensor.F32, shape: shape, from: []string{from}, fill: func(put func(int, []byte) error) error {
+// scalesOf returns the scales of a weight in 8-bit floats, f32 of the given shape.
+func scalesOf(from string, shape []int, block ir.DequantizeAttr, read func() ([]float32, error)) *converted {
+	return &converted{dtype: tensor.F32, shape: shape, block: block, from: []string{from}, fill: func(put func(int, []byte) error) error {
 		scale, err := read()
 		if err != nil {
 			return err
@@ -121,7 +116,7 @@ func (m *Model) toFloat8(name string, v *safetensors.View, from tensor.DType, re
 	}
 	report.total += int64(weight.size())
 	m.converted[name] = weight
-	m.converted[name+nn.ScaleSuffix] = rowScales(name, []int{shape[0], 1}, scales)
+	m.converted[name+nn.ScaleSuffix] = scalesOf(name, []int{shape[0], 1}, ir.DequantizeAttr{Rows: 1, Columns: shape[1]}, scales)
 	if !slices.Contains(m.used, name+nn.ScaleSuffix) {
 		m.used = append(m.used, name+nn.ScaleSuffix)
 	}
@@ -161,14 +156,12 @@ func (m *Model) scaleBytes(name string) int {
 	return 0
 }
 
-// scalesOf returns a function that reads the row scales of a weight in 8-bit floats, or nil if
-// it has none.
-func (m *Model) scalesOf(name string) func() ([]float32, error) {
-	c := m.converted[name+nn.ScaleSuffix]
-	if c == nil {
-		return nil
+// addScales sets the scales of a weight in 8-bit floats, if it has some.
+func (m *Model) addScales(name string, w *nn.Weight) {
+	if c := m.converted[name+nn.ScaleSuffix]; c != nil {
+		w.Block = c.block
+		w.Scales = func() ([]float32, error) { return nn.Weight{DType: c.dtype, Shape: c.shape, Fill: c.fill}.Float32s() }
 	}
-	return func() ([]float32, error) { return nn.Weight{DType: c.dtype, Shape: c.shape, Fill: c.fill}.Float32s() }
 }
 
 // Float8Weight is a weight that the files have in 8-bit floats.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -200,9 +201,6 @@ func (s *storedScale) divide(block [2]int) error {
 	return fmt.Errorf("%w: %s is %v %v, expected %s", ErrQuantized, s.view.Name, s.view.DType, s.Shape, expected)
 }
 
-// fitsRows reports whether a row is a whole number of blocks.
-func (s *storedScale) fitsRows() bool { return s.Across() == 1 || s.In%s.Block[1] == 0 }
-
 // read returns the scales.
 func (s *storedScale) read() (scale []float32, err error) {
 	d, err := tensor.ParseDType(s.view.DType.String())
@@ -223,17 +221,26 @@ func (s *storedScale) read() (scale []float32, err error) {
 	return scale, nil
 }
 
-// byRow returns the scales of each row in turn, those of a block for all its rows.
+// converted returns the scales as devices have them: one for each row, or one for each block if
+// several blocks are in a row.
+func (s *storedScale) converted() *converted {
+	if s.Across() > 1 {
+		return scalesOf(s.view.Name, append(slices.Clone(s.stack), s.Down(), s.Across()), ir.DequantizeAttr{Rows: s.Block[0], Columns: s.Block[1]}, s.read)
+	}
+	return scalesOf(s.view.Name, append(slices.Clone(s.stack), s.Rows, 1), ir.DequantizeAttr{Rows: 1, Columns: s.In}, s.byRow)
+}
+
+// byRow returns the scale of each row in turn.
 func (s *storedScale) byRow() ([]float32, error) {
 	scale, err := s.read()
 	if err != nil {
 		return nil, err
 	}
-	across, down := s.Across(), s.Down()
+	down := s.Down()
 	all := make([]float32, 0, len(scale)/down*s.Rows)
-	for matrix := range slices.Chunk(scale, down*across) {
+	for matrix := range slices.Chunk(scale, down) {
 		for row := range s.Rows {
-			all = append(all, matrix[row/s.Block[0]*across:][:across]...)
+			all = append(all, matrix[row/s.Block[0]])
 		}
 	}
 	return all, nil

@@ -41,7 +41,7 @@ func partOf(name string, w nn.Weight, part, parts int) (nn.Weight, error) {
 	for _, n := range w.Shape {
 		elements *= n
 	}
-	if len(w.Shape) == 0 || w.Shape[0]%parts != 0 || w.RowScales != nil || w.DType.Bytes(elements/parts)*parts != w.Size() {
+	if len(w.Shape) == 0 || w.Shape[0]%parts != 0 || w.Scales != nil || w.DType.Bytes(elements/parts)*parts != w.Size() {
 		return w, fmt.Errorf("%w: tensor %q is %v %v, expected rows of %d layers, in F32, F16, BF16 or whole blocks for each", ErrUnsupported, name, w.DType, w.Shape, parts)
 	}
 	size := w.Size() / parts

@@ -48,7 +48,6 @@ type Model struct {
 	converted map[string]*converted // weights that are quantised on load or in the files, by name
 	stored    bool                  // in the files, by bitsandbytes
 	float8    []string              // weights that the files have in 8-bit floats and that stay so
-	widened   []string              // and those of layers that do not, since a row is no whole number of blocks
 	fresh     map[string]nn.Weight  // of no file, see begin
 	made      bool                  // weights that are not in place are not kept
 
@@ -282,7 +281,9 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	}
 	name = m.inFile(name)
 	if p := m.converted[name]; p != nil {
-		return nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill, RowScales: m.scalesOf(name)}, nil
+		w := nn.Weight{DType: p.dtype, Shape: p.shape, View: p.view, Fill: p.fill}
+		m.addScales(name, &w)
+		return w, nil
 	}
 	v, err := m.view(name)
 	if err != nil {
@@ -299,7 +300,7 @@ func (m *Model) Weight(name string) (nn.Weight, error) {
 	if v.InPlace() {
 		w.View = v
 	}
-	w.RowScales = m.scalesOf(name)
+	m.addScales(name, &w)
 	return w, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/nn"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -20,6 +21,7 @@ type converted struct {
 	shape []int
 	from  []string          // tensors of the checkpoint
 	view  *safetensors.View // the source, or nil if it is not a single tensor
+	block ir.DequantizeAttr // the elements that share one of these scales of a weight in 8-bit floats
 	// fill computes the bytes, see nn.Weight.
 	fill func(put func(offset int, data []byte) error) error
 }
@@ -37,8 +39,8 @@ type Quantization struct {
 	Weights []string // their names
 	Bytes   int64    // their size on a device
 	Plain   int64    // their size in the type of config.json, two bytes per element
-	// Widened lists the weights stored as LLM.int8 or in 8-bit floats but used as F32, since
-	// their rows are not a whole number of blocks.
+	// Widened lists the weights stored as LLM.int8 but used as F32, since their rows are not a
+	// whole number of blocks.
 	Widened []string
 	Float8  bool // they are stored in 8-bit floats, not by bitsandbytes
 	// Tool is GPTQ or AWQ if it has stored them.
@@ -54,7 +56,7 @@ type Quantization struct {
 
 // Quantization returns which weights are quantized, and how.
 func (m *Model) Quantization() Quantization {
-	q := Quantization{Stored: m.stored || len(m.float8)+len(m.widened) > 0, Widened: slices.Clone(m.widened)}
+	q := Quantization{Stored: m.stored || len(m.float8) > 0}
 	q.Float8 = q.Stored && !m.stored
 	if m.Config.float8 != nil {
 		q.Activations = m.Config.float8.Activations
@@ -105,7 +107,7 @@ func (m *Model) Quantize(method quant.Method, progress func(done, total int64)) 
 	if m.Config.packed != nil {
 		return fmt.Errorf("model: %s: %w: quantize: found weights that %s has quantised, expected ones that are not: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, m.Config.packed.Tool)
 	}
-	if m.stored || len(m.float8)+len(m.widened) > 0 {
+	if m.stored || len(m.float8) > 0 {
 		if is := m.Quantization().DType; is != to {
 			return fmt.Errorf("model: %s: %w: quantize: found weights that are stored as %s, expected %s, or weights that are not quantised: leave quantize out, or begin with the unquantised model", m.Dir, ErrUnsupported, quant.Name(is), method)
 		}

@@ -261,7 +261,7 @@ func (b *Builder) Frozen(name string, shape ...int) graph.Tensor {
 	}
 	param := b.G.Of(b.G.IR().Param(name, ir.Type{DType: w.DType, Shape: ir.ShapeOf(w.Shape...)}))
 	if isFloat8(w.DType) {
-		return b.widened(name, param)
+		return b.widened(name, param, w.Block)
 	}
 	return param
 }

@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/quant"
 	"github.com/lorafuse/lorafuse/internal/weights"
 	"github.com/lorafuse/lorafuse/safetensors"
@@ -22,9 +23,10 @@ type Weight struct {
 	// quantized one. It calls put with consecutive ranges of bytes and their offsets, and
 	// stops at the first error. put must not retain data. Nil means that Source has the bytes.
 	Fill func(put func(offset int, data []byte) error) error
-	// RowScales returns the scales of the rows of a weight in 8-bit floats. Nil means no
-	// scales.
-	RowScales func() ([]float32, error)
+	// Scales returns the scales of a weight in 8-bit floats. Each block of a matrix has one, see
+	// [ir.DequantizeAttr.Scales]. Nil means no scales.
+	Scales func() ([]float32, error)
+	Block  ir.DequantizeAttr
 }
 
 // Size returns the number of bytes.
@@ -53,16 +55,18 @@ func (w Weight) Float32s() ([]float32, error) {
 	}
 	if !w.DType.Quantized() {
 		values, err := t.Float32s()
-		if err != nil || w.RowScales == nil {
+		if err != nil || w.Scales == nil {
 			return values, err
 		}
-		scales, err := w.RowScales()
+		scales, err := w.Scales()
 		if err != nil {
 			return nil, err
 		}
-		row := len(values) / max(1, len(scales))
+		rows, columns := w.Shape[len(w.Shape)-2], w.Shape[len(w.Shape)-1]
+		grid := w.Block.Scales(ir.ShapeOf(rows, columns))
 		for i := range values {
-			values[i] *= scales[i/row]
+			matrix, row, column := i/columns/rows, i/columns%rows, i%columns
+			values[i] *= scales[(matrix*grid[0].N+row/w.Block.Rows)*grid[1].N+column/w.Block.Columns]
 		}
 		return values, nil
 	}
