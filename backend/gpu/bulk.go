@@ -220,7 +220,9 @@ func (p *bulk) fill(r *Run) {
 			if e.scaled {
 				scale = r.at(e.scale)
 			}
-			k.product(at, pack.add(r.at(e.a), e.a.Stored(), m*size, 0, 0), pack.add(r.at(e.b), e.b.Stored(), n*size, row, scale), size, 0, e.alpha)
+			a := pack.add(packing{x: r.at(e.a), size: m * size}, e.a.Stored())
+			b := pack.add(packing{x: r.at(e.b), size: n * size, flags: blockFlags(e.block), scale: scale, row: row}, e.b.Stored())
+			k.product(at, a, b, size, 0, e.alpha)
 			at++
 		}
 	}
@@ -240,24 +242,24 @@ type packer struct {
 type packing struct {
 	out, x      Pointer
 	size, flags int
-	scale       Pointer // of its rows, or 0
-	row         int     // their length
+	scale       Pointer // of its rows or blocks, or 0
+	row         int     // the length of a row
 }
 
-// add converts an operand, unless it is bfloat16, and returns the address of its bfloat16 elements. Its rows of the given
-// length are multiplied by scales, if there are any.
-func (p *packer) add(x Pointer, d tensor.DType, size, row int, scale Pointer) Pointer {
+// add converts an operand of type d, unless it is bfloat16, and returns the address of its bfloat16 elements.
+func (p *packer) add(e packing, d tensor.DType) Pointer {
 	if d == tensor.BF16 {
-		return x
+		return e.x
 	}
 	if p.count == packMost {
 		p.end()
 	}
-	at := p.to
-	p.list[p.count] = packing{at, x, size, operandFlags(x, d, size, false), scale, row}
+	e.out = p.to
+	e.flags |= operandFlags(e.x, d, e.size, false)
+	p.list[p.count] = e
 	p.count++
-	p.to += Pointer(packedSize(size))
-	return at
+	p.to += Pointer(packedSize(e.size))
+	return e.out
 }
 
 // The parameters of operands are numbered.

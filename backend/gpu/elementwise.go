@@ -97,6 +97,20 @@ func prepareCast(c *compiler, l *ir.Launch) (step, error) {
 	return c.eachElement("cast", "cast_"+suffix(from)+"_"+suffix(to), out, in)
 }
 
+func prepareDequantize(c *compiler, l *ir.Launch) (step, error) {
+	a, w, scale, out := l.Attr.(ir.DequantizeAttr), l.In[0], l.In[1], l.Out[0]
+	k, err := c.kernel("cast", "dequantize_f8_e4m3_f32", elementThreads)
+	if err != nil {
+		return nil, err
+	}
+	s := w.Type.Shape
+	rows, columns := s[len(s)-2].N, s[len(s)-1].N
+	return func(r *Run) {
+		k.grid(s[:len(s)-1].Elements(r.Dims), blocks(columns, rowBlock), 1).pointer("out", r.at(out)).pointer("x", r.at(w)).pointer("scale", r.at(scale))
+		k.int("rows", rows).int("cols", columns).int("block_rows", a.Rows).int("block_cols", a.Columns)
+	}, nil
+}
+
 func prepareUnary(c *compiler, l *ir.Launch) (step, error) {
 	in, out, fn := l.In[0], l.Out[0], l.Attr.(ir.UnaryAttr).Fn
 	if in.Type.DType != tensor.F32 {

@@ -14,16 +14,22 @@ import (
 var (
 	// The kernels' codes for the type of A, and for matrices that are selected by row.
 	firstFactors = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2}
-	// The types of B. Scales of its rows are for 8-bit floats.
+	// The types of B. Scales are for 8-bit floats.
 	secondFactors = map[tensor.DType]bool{tensor.F32: true, tensor.F16: true, tensor.BF16: true, tensor.Q8: true, tensor.NF4: true, tensor.FP4: true, tensor.F8E4M3: true}
 )
 
 // mostScales is the number of scaled factors of a launch.
 const mostScales = 3
 
-// takesGemm limits the number of scaled factors.
+// The sides of blocks that have a scale are powers of two and not smaller.
+const leastBlockRows, leastBlockColumns = 4, 8
+
+// takesGemm limits the number of scaled factors, and the blocks of their scales.
 func takesGemm(attr any, _ []ir.Type) bool {
-	return bits.OnesCount8(attr.(ir.GemmAttr).Scaled) <= mostScales
+	a := attr.(ir.GemmAttr)
+	powerOfTwo := func(n int) bool { return n&(n-1) == 0 }
+	return bits.OnesCount8(a.Scaled) <= mostScales && (a.Block == ir.DequantizeAttr{} ||
+		a.Block.Rows >= leastBlockRows && a.Block.Columns >= leastBlockColumns && powerOfTwo(a.Block.Rows) && powerOfTwo(a.Block.Columns))
 }
 
 // storedWidth is the smallest width of the rows of a result that is stored as bfloat16. Narrower results, such as an
@@ -224,7 +230,7 @@ func (e *exact) fill(r *Run) {
 		}
 		main.float("alpha", t.Alpha)
 		if y.Stored() == tensor.F8E4M3 {
-			main.pointer("scale", scale)
+			main.pointer("scale", scale).int("flags", blockFlags(a.Block))
 		}
 	}
 }

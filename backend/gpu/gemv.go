@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
@@ -30,12 +31,16 @@ type vector struct {
 func newVector(c *compiler, l *ir.Launch) (*vector, error) {
 	p := c.vectorGroup(l)
 	least, most := p.sums[0].rows(c.dims)
-	for i, name := range []string{"gemv_1", "gemv_2", "gemv_4", "gemv_8"} {
+	name := "gemv"
+	if p.sums[0].block() != (ir.DequantizeAttr{}) {
+		name = "gemv_blocks"
+	}
+	for i := range p.kernels {
 		if i < vectorKernel(least) || i > vectorKernel(min(most, vectorRows)) {
 			continue
 		}
 		var err error
-		if p.kernels[i], err = c.kernel("gemv", name, vectorThreads); err != nil {
+		if p.kernels[i], err = c.kernel("gemv", fmt.Sprintf("%s_%d", name, 1<<i), vectorThreads); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +76,7 @@ func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
 			t := termsOf(next)
 			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > vectorRows && !c.isThin(&t) ||
-				scaled+t.scaledTerms() > mostScales || t.isFloat8() != p.sums[0].isFloat8() || c.depends(next, between) || c.depends(next, group) {
+				scaled+t.scaledTerms() > mostScales || t.isFloat8() != p.sums[0].isFloat8() || t.block() != p.sums[0].block() || c.depends(next, between) || c.depends(next, group) {
 				break // it begins a launch of its own
 			}
 			p.sums, group, products, scaled = append(p.sums, t), append(group, next), products+len(t.list), scaled+t.scaledTerms()

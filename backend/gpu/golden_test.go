@@ -108,6 +108,15 @@ func goldens(t *testing.T) (list []conformance.Program) {
 			return results(b.Linear(x, float8(1504), 0), b.Linear(x, float8(70), 0), b.Linear(x, b.Cast(b.param(tensor.F8E4M3, 96, 512), tensor.F32), 0))
 		})
 	}
+	for _, rows := range []int{1, 20, 1500} {
+		add(fmt.Sprintf("%d rows of products with 8-bit floats in blocks", rows), func(b *builder) exec.Spec {
+			x, block := b.param(tensor.F32, rows, 512), ir.DequantizeAttr{Rows: 32, Columns: 128}
+			float8 := func(n int) ir.Value {
+				return b.Dequantize(b.param(tensor.F8E4M3, n, 512), b.param(tensor.F32, (n+31)/32, 4), block)
+			}
+			return results(b.Linear(x, float8(1504), 0), b.Linear(x, float8(70), 0))
+		})
+	}
 	add("three linears with adapters, backward", func(b *builder) exec.Spec {
 		var ps []ir.Product
 		for _, rank := range []int{8, 16, 24} {

@@ -91,7 +91,7 @@ type step func(r *Run)
 // families has all primitives, and the composites that need not be decomposed.
 var families = map[ir.Op]family{
 	ir.Const: {prepare: prepareConst}, ir.Iota: {prepare: prepareIota}, ir.Philox: {prepare: preparePhilox},
-	ir.Cast: {prepare: prepareCast}, ir.Unary: {prepare: prepareUnary, stores: storesUnary}, ir.Binary: {prepare: prepareBinary, stores: storesAll},
+	ir.Cast: {prepare: prepareCast}, ir.Dequantize: {prepare: prepareDequantize}, ir.Unary: {prepare: prepareUnary, stores: storesUnary}, ir.Binary: {prepare: prepareBinary, stores: storesAll},
 	ir.Compare: {prepare: prepareCompare}, ir.Where: {prepare: prepareWhere},
 	ir.Reduce: {prepare: prepareReduce}, ir.ArgMax: {prepare: prepareArgMax},
 	ir.Gemm:     {prepare: prepareGemm, takes: takesGemm, stores: storesGemm},

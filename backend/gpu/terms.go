@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
@@ -18,6 +19,9 @@ const (
 	alongK     = 1 << 5
 	flagsShift = 8 // of the second operand
 	scaleShift = 6 // of the number of the scales, from 1 on
+	// The sizes of the blocks that have a scale follow, as powers of two: that of rows, and the difference of that of
+	// columns to wholeRow.
+	blockRowsShift, blockColumnsShift, wholeRow = 8, 13, 31
 )
 
 var operandKinds = map[tensor.DType]int{tensor.F32: 0, tensor.F16: 1, tensor.BF16: 2, tensor.Q8: 3, tensor.NF4: 4, tensor.FP4: 5, tensor.F8E4M3: 6}
@@ -50,8 +54,9 @@ type terms struct {
 
 type term struct {
 	a, b   ir.Ref
-	scale  ir.Ref // of the rows of b, if there are scales
+	scale  ir.Ref // of the rows or blocks of b, if there are scales
 	scaled bool
+	block  ir.DequantizeAttr // zero for scales of rows
 	ta, tb bool
 	alpha  float32
 }
@@ -63,7 +68,7 @@ func termsOf(l *ir.Launch) terms {
 		if p := a.P[i]; p.Alpha != 0 {
 			e := term{a: l.In[2*i], b: l.In[2*i+1], ta: p.TA, tb: p.TB, alpha: p.Alpha}
 			if j := a.Scale(i); j >= 0 {
-				e.scale, e.scaled = l.In[j], true
+				e.scale, e.scaled, e.block = l.In[j], true, a.Block
 			}
 			t.list = append(t.list, e)
 		}
@@ -162,6 +167,24 @@ func (s *scales) add(r *Run, p *term) int {
 	return s.count
 }
 
+// blockFlags returns the part of the flags of an operand that describes the blocks of its scales.
+func blockFlags(b ir.DequantizeAttr) int {
+	if b == (ir.DequantizeAttr{}) {
+		return 0
+	}
+	return bits.TrailingZeros(uint(b.Rows))<<blockRowsShift | (wholeRow-bits.TrailingZeros(uint(b.Columns)))<<blockColumnsShift
+}
+
+// block returns the blocks that have a scale in weights of the products in 8-bit floats; zero if there are none.
+func (t *terms) block() (b ir.DequantizeAttr) {
+	for i := range t.list {
+		if t.list[i].scaled {
+			b = t.list[i].block
+		}
+	}
+	return b
+}
+
 // scaledTerms returns how many products have scales.
 func (t *terms) scaledTerms() (n int) {
 	for i := range t.list {
@@ -197,7 +220,7 @@ func (t *terms) products(r *Run, k *Kernel, at int, s *scales) int {
 			rowB = size
 		}
 		a, b := r.at(p.a), r.at(p.b)
-		flags := operandFlags(a, p.a.Stored(), rowA, !p.ta) | (operandFlags(b, p.b.Stored(), rowB, p.tb)|s.add(r, p)<<scaleShift)<<flagsShift
+		flags := operandFlags(a, p.a.Stored(), rowA, !p.ta) | (operandFlags(b, p.b.Stored(), rowB, p.tb)|s.add(r, p)<<scaleShift|blockFlags(p.block))<<flagsShift
 		k.product(at, a, b, size, flags, p.alpha)
 		at++
 	}

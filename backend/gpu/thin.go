@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
@@ -18,6 +19,8 @@ const (
 	thinBlocks = 256 // a product of fewer blocks is computed in parts
 	thinParts  = 8   // at most
 	float8Unit = 256 // kernels multiply by 8-bit floats divided by this
+	// The least sides of blocks that have a scale: the rows of a warp, and a quarter of a stage.
+	thinBlockRows, thinBlockColumns = 16, 64
 )
 
 type thin struct {
@@ -34,6 +37,9 @@ func (c *compiler) isThin(t *terms) bool {
 		return false
 	}
 	p := &t.list[0]
+	if p.block != (ir.DequantizeAttr{}) && (p.block.Rows < thinBlockRows || p.block.Columns < thinBlockColumns) {
+		return false
+	}
 	k := p.a.Type.Shape[1]
 	a := p.a.Stored()
 	return (a == tensor.F32 || a == tensor.BF16) && (p.b.Stored() == tensor.BF16 || p.b.Stored() == tensor.F8E4M3) && k.Var == 0 && k.Resolve(c.dims) > 0 && k.Resolve(c.dims)%thinStage == 0
@@ -61,6 +67,9 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 	name := "gemm_thin"
 	if sums[0].isFloat8() {
 		name = "gemm_thin_f8"
+	}
+	if sums[0].block() != (ir.DequantizeAttr{}) {
+		name = "gemm_thin_f8_blocks"
 	}
 	for i := range p.kernels {
 		if p.kernels[i], err = c.sharing("gemm_thin", fmt.Sprintf("%s_%d", name, 16<<i), 128, thinShared(16<<i)); err != nil {
@@ -158,6 +167,15 @@ func (p *thin) fill(r *Run, v *vector) {
 	for s := range w {
 		main.pointer(thinW[s], w[s])
 	}
+	block := v.sums[0].block()
+	for s := range scale {
+		of := [2]Pointer{0, scale[s]} // of the blocks, and of the rows
+		if block != (ir.DequantizeAttr{}) {
+			of = [2]Pointer{scale[s], 0}
+		}
+		main.pointer(productScale[s], of[0])
+		scale[s] = of[1]
+	}
 	main.int("m", m).int("k", k)
 	v.outputs(r, p.sum.grid(blocks(m*columns, 256), 1, 1))
 	p.sum.pointer("partial", partial).int("m", m)
@@ -169,6 +187,7 @@ func (p *thin) fill(r *Run, v *vector) {
 			k.int(thinPart[s], parts[s])
 		}
 	}
+	main.int("flags", blockFlags(block))
 	for s := range alpha {
 		p.sum.float(productAlpha[s], alpha[s])
 	}

@@ -5,7 +5,7 @@
 // Layout: row major. A is [m, k], or [k, m] where ta, f32, f16 or bf16 (kind 0, 1,
 //   2); B is [k, n], or [n, k] where tb; its type is in the kernel's name, and
 //   quantised elements are those of the matrix as it lies in memory. B in 8-bit floats may
-//   have scales of its rows in memory. bias [n] and
+//   have scales of its rows or blocks in memory; flags has their blocks (operand.cuh). bias [n] and
 //   addend [m, n] may be null, and the addend may be out. Batches have strides.
 // Grid: 256 threads for a tile of 64 by 64 of out, each for 4 by 4 of it: x runs
 //   over tiles of rows, y over tiles of columns, z over matrices of a batch. For
@@ -17,7 +17,7 @@
 // Registers: 79 to 95, on sm_100 111 to 128, none spilled.
 // Reference: for i, j { s = 0; for l { s += A[i, l] B[l, j] }
 //                       out[i, j] = addend[i, j] + bias[j] + alpha s }
-#include "element.h"
+#include "operand.cuh"
 #include "parts.cuh"
 
 #define LF_M 64
@@ -74,12 +74,12 @@ LF_DEVICE void lf_tile_place(int e, int along_k, int* k, int* i) {
     *i = e % LF_M, *k = e / LF_M;
 }
 
-// PARTS: out is partial, and blocks have a part of the k axis of one matrix. scale is that of
-// the rows of B in memory, or null.
+// PARTS: out is partial, and blocks have a part of the k axis of one matrix. scale has those of
+// the rows or blocks of B in memory, or is null.
 template <class B, bool PARTS>
 LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book, float* out, const void* a, const void* b,
                        const float* bias, const float* addend, int m, int n, int k, int kind, int ta, int tb,
-                       long long step_a, long long step_b, int batch, int parts, float alpha, const float* scale) {
+                       long long step_a, long long step_b, int batch, int parts, float alpha, const float* scale, int flags) {
   B::start(book);
   int tiles = PARTS ? (m + LF_M - 1) / LF_M : 1, part = PARTS ? blockIdx.x / tiles : 0;
   int m0 = (blockIdx.x - part * tiles) * LF_M, n0 = blockIdx.y * LF_N;
@@ -98,7 +98,7 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
         lf_tile_place(e, tb, &l, &i);
         row = k0 + l, col = n0 + i;
         float y = row < k && col < n ? B::get(b, z * step_b + (tb ? col * k + row : row * n + col), book) : 0.0f;
-        if (scale && row < k && col < n) y *= scale[tb ? col : row];
+        if (scale && row < k && col < n) y *= scale[tb ? lf_scale_at(flags, (int)col, (int)row, k) : lf_scale_at(flags, (int)row, (int)col, n)];
         sb[l][i] = y;
       }
       __syncthreads();
@@ -128,8 +128,8 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   }
 }
 
-// A multiprocessor holds at least BLOCKS blocks; 0 leaves that to ptxas. LAST is a further
-// parameter, SCALE its value or null.
+// A multiprocessor holds at least BLOCKS blocks; 0 leaves that to ptxas. LAST are further
+// parameters, SCALE their values.
 #define LF_GEMM(type, BLOCKS, SCALE, LAST)                                                                                           \
   extern "C" __global__ void __launch_bounds__(256, BLOCKS)                                                                          \
       gemm_f32_##type(float* out, const void* a, const void* b, const float* bias, const float* addend, int m, int n, int k, \
@@ -152,14 +152,16 @@ LF_DEVICE void lf_gemm(float (*sa)[LF_M + 4], float (*sb)[LF_N + 4], float* book
   }                                                                                                                          \
   LF_KERNEL(gemm_f32_parts_##type);
 #define LF_NOTHING_MORE
-#define LF_ROW_SCALES , const float* scale
-LF_GEMM(f32, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(f16, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(bf16, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(q8, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(nf4, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(fp4, 0, nullptr, LF_NOTHING_MORE)
-LF_GEMM(f8_e4m3, 3, scale, LF_ROW_SCALES)
+#define LF_UNSCALED nullptr, 0
+#define LF_SCALED_BY scale, flags
+#define LF_SCALES_OF_B , const float *scale, int flags
+LF_GEMM(f32, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(f16, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(bf16, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(q8, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(nf4, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(fp4, 0, LF_UNSCALED, LF_NOTHING_MORE)
+LF_GEMM(f8_e4m3, 3, LF_SCALED_BY, LF_SCALES_OF_B)
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
@@ -175,7 +177,7 @@ LF_RACE_CASE(gemm_f32_parts) {
 LF_RACE_CASE(gemm_f32_f8_e4m3) {
   auto a = lf_race_noise<float>(3 * 40), scale = lf_race_noise<float>(5), c = lf_race_noise<float>(3 * 5);
   auto b = lf_race_noise<unsigned char>(5 * 40);
-  lf_race_launch(gemm_f32_f8_e4m3, {1, 1, 1}, {256}, 0, c.data(), a.data(), b.data(), nullptr, nullptr, 3, 5, 40, 0, 0, 1, 0, 0, 1, 1.0f, scale.data());
+  lf_race_launch(gemm_f32_f8_e4m3, {1, 1, 1}, {256}, 0, c.data(), a.data(), b.data(), nullptr, nullptr, 3, 5, 40, 0, 0, 1, 0, 0, 1, 1.0f, scale.data(), 0);
 }
 LF_RACE_CASE(gemm_f32_nf4) {
   auto a = lf_race_noise<float>(3 * 64), c = lf_race_noise<float>(3 * 5);

@@ -7,10 +7,12 @@
 // row of an output has the same bits in any company.
 //
 // Layout: row major; A in bfloat16, B too, or F8_E4M3 (gemm_thin_f8), both on 16 bytes; k a
-//   multiple of 256. A thread reads 16 bytes of a row of B, 8 or 16 elements along k, into
+//   multiple of 256. gemm_thin_f8_blocks: blocks of B of at least 16 rows and 64 columns
+//   have scales, whose size is in flags (operand.cuh). A thread reads 16 bytes of a row of B, 8 or 16 elements along k, into
 //   the fragments of two or four mma.sync: k is permuted within blocks of 32 or 64, in A
 //   in the same way. 8-bit floats become bfloat16 in registers, divided by 256, which
-//   alpha contains; scale_s [n_s] or null is for the rows of B_s.
+//   alpha contains; scale_s [n_s] or null is for the rows of B_s. Sums over 64 columns are
+//   multiplied by the scales of blocks.
 //   partial holds [parts_s, m, n_s] of each sum, one after the other.
 // Grid: gemm_thin_M, for m up to M: 128 threads for 64 rows of B and one of the parts of
 //   k. A warp has 16 rows of B and all of A. While it multiplies 256 elements along k, the
@@ -36,6 +38,8 @@ struct lf_thin_work {
   const B* w;
   float* to;
   int n, tile, from, end;
+  const float* scale; // of blocks
+  int flags;
 };
 
 // How a warp reads B of a type, 16 bytes of a row a thread: four threads have a block of a row.
@@ -92,45 +96,72 @@ LF_DEVICE uint4 lf_thin_widen(unsigned lo, unsigned hi) {
   return make_uint4(a.x, a.y, b.x, b.y);
 }
 
-template <int NT, class B>
-LF_DEVICE void lf_thin_multiply(float (&d)[NT][4], const typename lf_thin_of<B>::rows& v, const lf_bf16* x) {
+// The scales of the rows of a warp in a stage: one for each of lf_thin_of<B>::blocks.
+template <class B, bool BLOCKS>
+struct lf_thin_scales {
+  float v[BLOCKS ? lf_thin_of<B>::blocks : 1];
+
+  LF_DEVICE void load(const lf_thin_work<B>& work, int j, int k, int stage) {
+#pragma unroll
+    for (int b = 0; BLOCKS && b < lf_thin_of<B>::blocks; b++) v[b] = work.scale[lf_scale_at(work.flags, j, stage * LF_THIN_K + lf_thin_of<B>::block * b, k)];
+  }
+};
+
+template <int NT>
+LF_DEVICE void lf_thin_multiply16(float (&d)[NT][4], uint4 u, uint4 v, const lf_bf16* x) {
+  lf_thin_multiply8(d, lf_thin_widen(u.x, u.y), lf_thin_widen(v.x, v.y), x);
+  lf_thin_multiply8(d, lf_thin_widen(u.z, u.w), lf_thin_widen(v.z, v.w), x + 32);
+}
+
+template <int NT, class B, bool BLOCKS>
+LF_DEVICE void lf_thin_multiply(float (&d)[NT][4], const typename lf_thin_of<B>::rows& v, const lf_thin_scales<B, BLOCKS>& scale, const lf_bf16* x) {
 #pragma unroll
   for (int b = 0; b < lf_thin_of<B>::blocks; b++) {
-    uint4 u = v[b][0], w = v[b][1];
     const lf_bf16* at = x + lf_thin_of<B>::block * b;
     if (sizeof(B) == 2) {
-      lf_thin_multiply8(d, u, w, at);
-      continue;
+      lf_thin_multiply8(d, v[b][0], v[b][1], at);
+    } else if (!BLOCKS) {
+      lf_thin_multiply16(d, v[b][0], v[b][1], at);
+    } else {
+      float part[NT][4] = {};
+      lf_thin_multiply16(part, v[b][0], v[b][1], at);
+#pragma unroll
+      for (int i = 0; i < NT; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) d[i][e] = fmaf(part[i][e], scale.v[b], d[i][e]);
     }
-    lf_thin_multiply8(d, lf_thin_widen(u.x, u.y), lf_thin_widen(w.x, w.y), at);
-    lf_thin_multiply8(d, lf_thin_widen(u.z, u.w), lf_thin_widen(w.z, w.w), at + 32);
   }
 }
 
-template <int NT, class B>
+template <int NT, class B, bool BLOCKS>
 LF_DEVICE void lf_gemm_thin(lf_bf16* shared, const lf_bf16* x, int m, int k, const lf_thin_work<B>& work) {
   typedef lf_thin_of<B> of;
   constexpr int size = 8 * NT * LF_THIN_ROW; // of a stage of A
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j0 = work.tile * 64 + threadIdx.x / 32 * 16 + g;
   const B* row[2] = {work.w + (long long)min(j0, work.n - 1) * k + of::each * t, work.w + (long long)min(j0 + 8, work.n - 1) * k + of::each * t};
+  int rows = min(work.tile * 64 + (int)threadIdx.x / 32 * 16, work.n - 1); // the first row of the warp
   float d[NT][4] = {};
   typename of::rows even, odd;
+  lf_thin_scales<B, BLOCKS> even_scales, odd_scales;
   lf_thin_copy<NT, B>(shared, x, m, k, work.from, true);
   of::load(even, row, work.from);
+  even_scales.load(work, rows, k, work.from);
   const lf_bf16* own = shared + g * LF_THIN_ROW + 8 * t;
 #pragma unroll 1
   for (int s = work.from; s < work.end; s += 2) {
     of::load(odd, row, min(s + 1, work.end - 1));
+    odd_scales.load(work, rows, k, min(s + 1, work.end - 1));
     lf_cp_async_wait<0>();
     __syncthreads(); // the other stage has been read, this one has landed
     lf_thin_copy<NT, B>(shared + size, x, m, k, s + 1, s + 1 < work.end);
-    lf_thin_multiply<NT, B>(d, even, own);
+    lf_thin_multiply<NT, B, BLOCKS>(d, even, even_scales, own);
     if (s + 1 == work.end) break;
     of::load(even, row, min(s + 2, work.end - 1));
+    even_scales.load(work, rows, k, min(s + 2, work.end - 1));
     lf_cp_async_wait<0>();
     __syncthreads();
     lf_thin_copy<NT, B>(shared, x, m, k, s + 2, s + 2 < work.end);
-    lf_thin_multiply<NT, B>(d, odd, own + size);
+    lf_thin_multiply<NT, B, BLOCKS>(d, odd, odd_scales, own + size);
   }
   lf_cp_async_wait_all();
 #pragma unroll
@@ -142,30 +173,35 @@ LF_DEVICE void lf_gemm_thin(lf_bf16* shared, const lf_bf16* x, int m, int k, con
     }
 }
 
-#define LF_GEMM_THIN(name, B, M)                                                                                           \
+#define LF_GEMM_THIN(name, B, M, BLOCKS)                                                                                   \
   extern "C" __global__ void __launch_bounds__(128, 2)                                                                     \
-      name##_##M(float* partial, const lf_bf16* x, const B* w0, const B* w1, const B* w2, int m, int k, int n0, int n1,    \
-                 int n2, int parts0, int parts1, int parts2) {                                                             \
+      name##_##M(float* partial, const lf_bf16* x, const B* w0, const B* w1, const B* w2, const float* scale0,             \
+                 const float* scale1, const float* scale2, int m, int k, int n0, int n1, int n2, int parts0, int parts1,   \
+                 int parts2, int flags) {                                                                                  \
     LF_DYN_SHARED(lf_bf16, shared);                                                                                        \
     int b = blockIdx.x, blocks0 = (n0 + 63) / 64 * parts0, blocks1 = (n1 + 63) / 64 * parts1;                              \
-    lf_thin_work<B> work = {w0, partial, n0, b, 0, 0};                                                                     \
+    lf_thin_work<B> work = {w0, partial, n0, b, 0, 0, scale0, flags};                                                      \
     int parts = parts0;                                                                                                    \
-    if (b >= blocks0) work = {w1, partial + (long long)m * n0 * parts0, n1, b - blocks0, 0, 0}, parts = parts1;            \
+    if (b >= blocks0) work = {w1, partial + (long long)m * n0 * parts0, n1, b - blocks0, 0, 0, scale1, flags}, parts = parts1; \
     if (b >= blocks0 + blocks1)                                                                                            \
-      work = {w2, partial + (long long)m * n0 * parts0 + (long long)m * n1 * parts1, n2, b - blocks0 - blocks1, 0, 0},     \
+      work = {w2, partial + (long long)m * n0 * parts0 + (long long)m * n1 * parts1, n2, b - blocks0 - blocks1, 0, 0,      \
+              scale2, flags},                                                                                              \
       parts = parts2;                                                                                                      \
     int tiles = (work.n + 63) / 64, part = work.tile / tiles, stages = k / LF_THIN_K;                                      \
     work.tile %= tiles, work.to += (long long)part * m * work.n;                                                           \
     work.from = stages * part / parts, work.end = stages * (part + 1) / parts;                                             \
-    lf_gemm_thin<M / 8>(shared, x, m, k, work);                                                                            \
+    lf_gemm_thin<M / 8, B, BLOCKS>(shared, x, m, k, work);                                                                 \
   }                                                                                                                        \
   LF_KERNEL(name##_##M)
-LF_GEMM_THIN(gemm_thin, lf_bf16, 16);
-LF_GEMM_THIN(gemm_thin, lf_bf16, 32);
-LF_GEMM_THIN(gemm_thin, lf_bf16, 64);
-LF_GEMM_THIN(gemm_thin_f8, unsigned char, 16);
-LF_GEMM_THIN(gemm_thin_f8, unsigned char, 32);
-LF_GEMM_THIN(gemm_thin_f8, unsigned char, 64);
+LF_GEMM_THIN(gemm_thin, lf_bf16, 16, false);
+LF_GEMM_THIN(gemm_thin, lf_bf16, 32, false);
+LF_GEMM_THIN(gemm_thin, lf_bf16, 64, false);
+LF_GEMM_THIN(gemm_thin_f8, unsigned char, 16, false);
+LF_GEMM_THIN(gemm_thin_f8, unsigned char, 32, false);
+LF_GEMM_THIN(gemm_thin_f8, unsigned char, 64, false);
+LF_GEMM_THIN(gemm_thin_f8_blocks, unsigned char, 16, true);
+LF_GEMM_THIN(gemm_thin_f8_blocks, unsigned char, 32, true);
+LF_GEMM_THIN(gemm_thin_f8_blocks, unsigned char, 64, true);
 
 // Element i of a sum [m, n] from its parts, and behind them.
 LF_DEVICE float lf_thin_sum(const float* partial, long long i, int n, long long size, int parts, float alpha, const float* scale, const float* bias,
@@ -214,16 +250,26 @@ LF_RACE_CASE(gemm_thin_f8) {
   auto x = lf_race_noise<lf_bf16>(11 * 512);
   auto w = lf_race_noise<unsigned char>(70 * 512);
   std::vector<float> partial(11 * 2 * 70);
-  lf_race_launch(gemm_thin_f8_16, {4}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), nullptr, nullptr, 11, 512,
-                 70, 0, 0, 2, 0, 0);
+  lf_race_launch(gemm_thin_f8_16, {4}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), nullptr, nullptr, nullptr,
+                 nullptr, nullptr, 11, 512, 70, 0, 0, 2, 0, 0, 0);
+}
+
+// The last blocks of a column have a rest of the rows.
+LF_RACE_CASE(gemm_thin_f8_blocks) {
+  auto x = lf_race_noise<lf_bf16>(11 * 512);
+  auto w = lf_race_noise<unsigned char>(70 * 512);
+  auto scale = lf_race_noise<float>(3 * 4);
+  std::vector<float> partial(11 * 2 * 70);
+  lf_race_launch(gemm_thin_f8_blocks_16, {4}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), nullptr, nullptr,
+                 scale.data(), nullptr, nullptr, 11, 512, 70, 0, 0, 2, 0, 0, 5 << 8 | (7 ^ 31) << 13);
 }
 
 // Two sums, one of them in two parts, with a rest of the rows of B.
 LF_RACE_CASE(gemm_thin) {
   auto x = lf_race_noise<lf_bf16>(11 * 512), w = lf_race_noise<lf_bf16>(70 * 512);
   std::vector<float> partial(11 * (2 * 70 + 9)), a(11 * 70), b(11 * 9);
-  lf_race_launch(gemm_thin_16, {5}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), w.data(), nullptr, 11, 512,
-                 70, 9, 0, 2, 1, 0);
+  lf_race_launch(gemm_thin_16, {5}, {128}, LF_THIN_STAGES * 16 * LF_THIN_ROW * 2, partial.data(), x.data(), w.data(), w.data(), nullptr, nullptr,
+                 nullptr, nullptr, 11, 512, 70, 9, 0, 2, 1, 0, 0);
   lf_race_launch(gemm_thin_sum, {4}, {256}, 0, a.data(), nullptr, a.data(), b.data(), nullptr, nullptr, nullptr, nullptr, nullptr,
                  partial.data(), 11, 70, 9, 0, 2, 1, 0, 1.0f, 0.5f, 0.0f, nullptr, nullptr, nullptr, -1, 0);
 }

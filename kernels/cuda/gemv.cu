@@ -9,7 +9,8 @@
 // are rounded as they would be stored, out_0 by bit 4 of stored.
 //
 // Layout: row major, as gemm_mma.cu; A may be f32, f16 or bf16, B all of these and
-//   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   quantised, or 8-bit floats, whose rows may have scales; in gemv_blocks_*, blocks of rows and columns
+//   do (operand.cuh). Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
 //   A go by wide loads, others element by element. Byte s of ends is the number of
 //   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
 //   is; f32 otherwise.
@@ -50,15 +51,39 @@ LF_DEVICE void lf_add4(float (&sum)[R][M], const float4 (&w)[R], const A* const 
   }
 }
 
+// The sums of a product with B in 8-bit floats, divided by LF_F8_UNIT, whose blocks have scales, if scale is not null.
+// All rows are in one block.
+template <int R, int M, class A>
+LF_DEVICE void lf_block_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], const A* const (&x)[M], const float* scale) {
+  int k = p.k, columns = LF_BLOCK_COLUMNS(p.flags >> 8);
+  if (scale) scale += lf_scale_at(p.flags >> 8, row[0], 0, k);
+#pragma unroll(M == 2 ? 2 : 1)
+  for (int l = 8 * threadIdx.x; l < k; l += 8 * LF_LANES) {
+    uint2 c[R];
+    float4 w[R], v[R];
+    float part[R][M] = {}, s = scale ? scale[l >> columns] : 1.0f;
+#pragma unroll
+    for (int r = 0; r < R; r++) c[r] = *(const uint2*)(p.b + (long long)row[r] * k + l);
+#pragma unroll
+    for (int r = 0; r < R; r++) w[r] = lf_codes_f8(c[r].x), v[r] = lf_codes_f8(c[r].y);
+    lf_add4(part, w, x, l);
+    lf_add4(part, v, x, l + 4);
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int i = 0; i < M; i++) sum[r][i] = fmaf(part[r][i], s, sum[r][i]);
+  }
+}
+
 LF_DEVICE float4 lf_wide2(unsigned lo, unsigned hi, bool f16) {
   float2 u = f16 ? lf_unpack_f16(lo) : lf_unpack_bf16(lo), v = f16 ? lf_unpack_f16(hi) : lf_unpack_bf16(hi);
   return make_float4(u.x, u.y, v.x, v.y);
 }
 
 // The sums of one product over this thread's part of k by wide loads, for A of type A;
-// row[r] is the number of the row of B.
-template <class A, int R, int M>
-LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
+// row[r] is the number of the row of B. scale has those of the blocks of B, if it has blocks.
+template <bool BLOCKS, class A, int R, int M>
+LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books, const float* scale) {
   constexpr int U = M > 4 || (M == 1 && sizeof(A) == 2) ? 1 : 2; // steps along k whose loads are under way at once
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = threadIdx.x;
   const A* x[M];
@@ -101,8 +126,9 @@ LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (
       }
       return;
     case LF_KIND_F8:
+      if (BLOCKS) lf_block_dots(sum, p, row, x, scale);
 #pragma unroll(M == 2 ? 2 : 1)
-      for (int l = 8 * lane; l < k; l += 8 * LF_LANES) {
+      for (int l = 8 * lane; l < k && !BLOCKS; l += 8 * LF_LANES) {
         uint2 c[R];
 #pragma unroll
         for (int r = 0; r < R; r++) c[r] = *(const uint2*)(p.b + (long long)row[r] * k + l);
@@ -130,16 +156,17 @@ LF_DEVICE void lf_wide_dots(float (&sum)[R][M], const lf_product& p, const int (
 }
 
 // The same, element by element.
-template <int R, int M>
-LF_DEVICE void lf_any_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books) {
+template <bool BLOCKS, int R, int M>
+LF_DEVICE void lf_any_dots(float (&sum)[R][M], const lf_product& p, const int (&row)[R], int m, const float* books, const float* scale) {
 #pragma unroll 1
   for (int l = threadIdx.x; l < p.k; l += LF_LANES) {
-    float w[R];
+    float w[R], s = BLOCKS && scale ? scale[lf_scale_at(p.flags >> 8, row[0], l, p.k)] : 1.0f;
 #pragma unroll
     for (int r = 0; r < R; r++) w[r] = lf_element(LF_KIND(p.flags >> 8), p.b, (long long)row[r] * p.k + l, books);
 #pragma unroll
     for (int i = 0; i < M; i++) {
       float a = lf_element(LF_KIND(p.flags), p.a, (long long)min(i, m - 1) * p.k + l, books);
+      if (BLOCKS) a *= s;
 #pragma unroll
       for (int r = 0; r < R; r++) sum[r][i] = fmaf(w[r], a, sum[r][i]);
     }
@@ -147,15 +174,16 @@ LF_DEVICE void lf_any_dots(float (&sum)[R][M], const lf_product& p, const int (&
 }
 
 // The sums of product p of all over this thread's part of k.
-template <int R, int M>
+template <bool BLOCKS, int R, int M>
 LF_DEVICE void lf_dots(float (&sum)[R][M], const lf_products& all, const lf_product& p, const int (&row)[R], int m, const float* books) {
   int way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
   bool wide = LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32));
-  if (wide && way == LF_COPY) lf_wide_dots<lf_bf16>(sum, p, row, m, books);
-  else if (wide) lf_wide_dots<float>(sum, p, row, m, books);
-  else lf_any_dots(sum, p, row, m, books);
+  const float* blocks = BLOCKS ? lf_scales_of(all, p.flags) : nullptr;
+  if (wide && way == LF_COPY) lf_wide_dots<BLOCKS, lf_bf16>(sum, p, row, m, books, blocks);
+  else if (wide) lf_wide_dots<BLOCKS, float>(sum, p, row, m, books, blocks);
+  else lf_any_dots<BLOCKS>(sum, p, row, m, books, blocks);
   if (LF_KIND(p.flags >> 8) != LF_KIND_F8) return;
-  const float* scale = lf_scales_of(all, p.flags);
+  const float* scale = BLOCKS ? nullptr : lf_scales_of(all, p.flags);
 #pragma unroll
   for (int r = 0; r < R; r++) {
     float s = (scale ? scale[row[r]] : 1.0f) * (wide ? LF_F8_UNIT : 1.0f);
@@ -185,7 +213,8 @@ LF_DEVICE float lf_finish(const float* shared, const lf_sum& of, lf_mixed types,
   return s;
 }
 
-template <int M, int R>
+// BLOCKS: blocks of B have scales, not rows.
+template <bool BLOCKS, int M, int R>
 LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int m, int act, int stored, const lf_sum (&sums)[LF_SUMS],
                        const lf_products& all) {
   lf_open_books(books);
@@ -204,7 +233,7 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
     for (int i = lf_pick_sum(sums, number + part).first; i < end; i++) {
       lf_product p = lf_pick(all, i);
       float sum[R][M] = {};
-      lf_dots(sum, all, p, row, m, books);
+      lf_dots<BLOCKS>(sum, all, p, row, m, books);
 #pragma unroll
       for (int r = 0; r < R; r++)
 #pragma unroll
@@ -228,9 +257,9 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
   lf_store(types, 0, to.out, (long long)c * n + j, y);
 }
 
-#define LF_GEMV(M, R, resident)                                                                                        \
+#define LF_GEMV(name, BLOCKS, M, R, resident)                                                                          \
   extern "C" __global__ void __launch_bounds__(LF_LANES, resident)                                                     \
-      gemv_##M(void* out0, const float* bias0, const void* addend0, void* out1, const float* bias1,                    \
+      name##_##M(void* out0, const float* bias0, const void* addend0, void* out1, const float* bias1,                    \
                const void* addend1, void* out2, const float* bias2, const void* addend2, int m, int n0, int n1,        \
                int n2, int ends, int act, int stored, LF_PRODUCT_LIST, LF_SCALES) {                                    \
     LF_SHARED(float, books, [LF_BOOKS]);                                                                               \
@@ -240,13 +269,17 @@ LF_DEVICE void lf_gemv(float* books, float (*shared)[LF_LANES / 32 * R * M], int
     lf_sum sums[LF_SUMS] = {{out0, bias0, addend0, n0, 0, ends & 255},                                                 \
                             {out1, bias1, addend1, n1, ends & 255, ends >> 8 & 255},                                   \
                             {out2, bias2, addend2, n2, ends >> 8 & 255, ends >> 16}};                                  \
-    lf_gemv<M, R>(books, shared, m, act, stored, sums, all);                                                           \
+    lf_gemv<BLOCKS, M, R>(books, shared, m, act, stored, sums, all);                                                           \
   }                                                                                                                    \
-  LF_KERNEL(gemv_##M)
-LF_GEMV(1, 2, 4);
-LF_GEMV(2, 2, 3);
-LF_GEMV(4, 2, 1);
-LF_GEMV(8, 4, 1);
+  LF_KERNEL(name##_##M)
+LF_GEMV(gemv, false, 1, 2, 4);
+LF_GEMV(gemv, false, 2, 2, 3);
+LF_GEMV(gemv, false, 4, 2, 1);
+LF_GEMV(gemv, false, 8, 4, 1);
+LF_GEMV(gemv_blocks, true, 1, 2, 4);
+LF_GEMV(gemv_blocks, true, 2, 2, 3);
+LF_GEMV(gemv_blocks, true, 4, 2, 1);
+LF_GEMV(gemv_blocks, true, 8, 4, 1);
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"

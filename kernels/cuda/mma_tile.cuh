@@ -59,7 +59,7 @@ struct lf_operand {
   unsigned flags;
   int first, rows; // the tile's first row of op(M), and how many rows op(M) has
   int k;
-  const float* scale; // of the rows in memory, or null
+  const float* scale; // of the rows or blocks in memory, or null
 };
 
 // The chunks of a tile that this thread copies to shared memory: R/8·32/THREADS.
@@ -122,7 +122,7 @@ struct lf_stager {
         w[q][0] = codes[0], w[q][1] = codes[1], w[q][2] = *(const unsigned*)(block + 64);
       } else if (kind == LF_KIND_F8) {
         uint2 codes = *(const uint2*)(o.p + at);
-        w[q][0] = codes.x, w[q][1] = codes.y, w[q][2] = __float_as_uint(o.scale ? o.scale[row] : 1.0f);
+        w[q][0] = codes.x, w[q][1] = codes.y, w[q][2] = __float_as_uint(scale_of(o, row, left));
       } else {
         const unsigned char* block = o.p + (at >> 6) * 36;
         const unsigned* codes = (const unsigned*)(block + (at & 31));
@@ -174,6 +174,12 @@ struct lf_stager {
   }
 
  private:
+  // The scale of a chunk in a row in memory, with left elements from it on.
+  static LF_DEVICE float scale_of(const lf_operand& o, int row, int left) {
+    int columns = LF_ALONG_K(o.flags) ? o.k : o.rows;
+    return o.scale ? o.scale[lf_scale_at(o.flags, row, columns - left, columns)] : 1.0f;
+  }
+
   LF_DEVICE void words(int q, int from, uint4 v) { w[q][from] = v.x, w[q][from + 1] = v.y, w[q][from + 2] = v.z, w[q][from + 3] = v.w; }
 
   LF_DEVICE void wide(const unsigned char* p, int q, bool both) {
@@ -191,7 +197,7 @@ struct lf_stager {
   // Not unrolled: an operand that goes this way is slow whatever its code.
   LF_DEVICE void any(const lf_operand& o, int kind, int q, int row, long long at, int left, const float* books, const lf_drop& drop) {
     uint4 v = make_uint4(0, 0, 0, 0);
-    float scale = o.scale ? o.scale[row] : 1.0f;
+    float scale = scale_of(o, row, left);
 #pragma unroll 1
     for (int j = 0; j < 8; j += 2) {
       float x = j < left ? lf_element(kind, o.p, at + j, books) * scale : 0.0f;

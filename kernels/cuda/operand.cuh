@@ -14,7 +14,7 @@
 #define LF_KIND_Q8 3
 #define LF_KIND_NF4 4
 #define LF_KIND_FP4 5
-#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows
+#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows or of blocks
 
 // Ways of an operand into shared memory or registers.
 #define LF_ANY 0  // any address and row length
@@ -85,6 +85,17 @@ LF_DEVICE float4 lf_codes_f8(unsigned w, float scale) {
   float4 v = lf_codes_f8(w);
   scale *= LF_F8_UNIT;
   return make_float4(v.x * scale, v.y * scale, v.z * scale, v.w * scale);
+}
+
+// The rows and columns of F8 that share a scale, as powers of two, from the flags of the operand: bits 8 to 12, and 31
+// minus bits 13 to 17. Blocks have at least 4 rows and 8 columns; no bits are scales of rows.
+#define LF_BLOCK_ROWS(flags) ((int)((flags) >> 8) & 31)
+#define LF_BLOCK_COLUMNS(flags) (((int)((flags) >> 13) & 31) ^ 31)
+
+// The number of the scale of an element of F8, with the given number of columns in a row of memory.
+LF_DEVICE int lf_scale_at(unsigned flags, int row, int column, int columns) {
+  int c = LF_BLOCK_COLUMNS(flags);
+  return (row >> LF_BLOCK_ROWS(flags)) * (((columns - 1) >> c) + 1) + (column >> c);
 }
 
 // Dropout: the elements of x that are kept, according to internal/philox, and

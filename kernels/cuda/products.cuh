@@ -1,13 +1,14 @@
 // The products of a launch. A kernel takes them as plain parameters, five for each of up to eight
 // products, after step_a and step_b, and selects one by a switch. Parameters are in constant memory,
 // and a dynamic index would first copy all of them. LF_SCALES, for kernels that take B in 8-bit
-// floats, are the scales of the rows of up to three B.
+// floats, are the scales of the rows or blocks of up to three B.
 #pragma once
 
 #include "operand.cuh"
 
 // The description of an operand by a launch, six bits each: load method,
-// kind, and whether the k axis is contiguous.
+// kind, and whether the k axis is contiguous. Of B two bits follow for its scales, and ten for
+// their blocks.
 #define LF_WAY(flags) ((int)(flags) & 3)
 #define LF_KIND(flags) ((int)((flags) >> 2) & 7)
 #define LF_ALONG_K(flags) ((flags) >> 5 & 1)
@@ -28,7 +29,7 @@ struct lf_products {
   const float *scale0, *scale1, *scale2;
 };
 
-// The scales of the rows of B of a product, or null.
+// The scales of B of a product, or null.
 LF_DEVICE const float* lf_scales_of(const lf_products& s, unsigned flags) {
   unsigned i = LF_SCALED(flags);
   return i == 0 ? nullptr : i == 1 ? s.scale0 : i == 2 ? s.scale1 : s.scale2;

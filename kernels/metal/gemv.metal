@@ -9,7 +9,8 @@
 // are rounded as they would be stored, out_0 by bit 4 of stored.
 //
 // Layout: row major, as gemm_mma.metal; A may be f32, f16 or bf16, B all of these and
-//   quantised, or 8-bit floats, whose rows may have scales. Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
+//   quantised, or 8-bit floats, whose rows may have scales; in gemv_blocks_*, blocks of rows and columns
+//   do (operand.h). Rows of whole 16-byte words (of whole blocks, if quantised) and f32 or bf16
 //   A go by wide loads, others element by element. Byte s of ends is the number of
 //   products up to the end of sum s. Bits of stored, two for each sum: out is bf16, addend
 //   is; f32 otherwise.
@@ -48,6 +49,12 @@ struct lf_sums {
       for (int r = 0; r < R; r++) v[r][i] = fma(w[r].w, a.w, fma(w[r].z, a.z, fma(w[r].y, a.y, fma(w[r].x, a.x, v[r][i]))));
     }
   }
+
+  // Adds others, times a scale.
+  void add(thread const lf_sums<R, M>& o, float scale) {
+    for (int r = 0; r < R; r++)
+      for (int i = 0; i < M; i++) v[r][i] = fma(o.v[r][i], scale, v[r][i]);
+  }
 };
 
 inline float4 lf_wide2(uint lo, uint hi, bool f16) {
@@ -56,9 +63,10 @@ inline float4 lf_wide2(uint lo, uint hi, bool f16) {
 }
 
 // The sums of one product over this thread's part of k by wide loads, for A of type A;
-// row[r] is the number of the row of B.
-template <class A, int R, int M>
-inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m) {
+// row[r] is the number of the row of B. BLOCKS: B in 8-bit floats has scales of blocks, and
+// the rows are in one.
+template <bool BLOCKS, class A, int R, int M>
+inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m, device const float* scale) {
   int k = p.k, kind = LF_KIND(p.flags >> 8), lane = (int)t.index;
   device const A* x[M];
   for (int i = 0; i < M; i++) x[i] = (device const A*)p.a + (long)min(i, m - 1) * k;
@@ -94,7 +102,13 @@ inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, t
     case LF_KIND_F8:
       for (int l = 4 * lane; l < k; l += 4 * LF_LANES) {
         for (int r = 0; r < R; r++) w[r] = lf_codes_f8(*(device const uint*)(p.b + row[r] * k + l));
-        sum.add4(w, x, l);
+        if (BLOCKS) {
+          lf_sums<R, M> part = {};
+          part.add4(w, x, l);
+          sum.add(part, LF_SCALED(p.flags) ? scale[lf_scale_at(p.flags >> 8, (int)row[0], l, k)] : 1.0f);
+        } else {
+          sum.add4(w, x, l);
+        }
       }
       return;
   }
@@ -113,19 +127,20 @@ inline void lf_wide_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, t
 }
 
 // The sums of one product over this thread's part of k.
-template <int R, int M>
-inline void lf_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m) {
+template <bool BLOCKS, int R, int M>
+inline void lf_dots(lf_thread t, thread lf_sums<R, M>& sum, lf_product p, thread const long* row, int m, device const float* scale) {
   int k = p.k, way = LF_WAY(p.flags), kind = LF_KIND(p.flags);
   if (LF_WAY(p.flags >> 8) != LF_ANY && (way == LF_COPY || (way == LF_WIDE && kind == LF_KIND_F32))) {
-    if (way == LF_COPY) lf_wide_dots<ushort, R, M>(t, sum, p, row, m);
-    else lf_wide_dots<float, R, M>(t, sum, p, row, m);
+    if (way == LF_COPY) lf_wide_dots<BLOCKS, ushort, R, M>(t, sum, p, row, m, scale);
+    else lf_wide_dots<BLOCKS, float, R, M>(t, sum, p, row, m, scale);
     return;
   }
   for (int l = (int)t.index; l < k; l += LF_LANES) {
-    float w[R];
+    float w[R], s = BLOCKS && LF_SCALED(p.flags) ? scale[lf_scale_at(p.flags >> 8, (int)row[0], l, k)] : 1.0f;
     for (int r = 0; r < R; r++) w[r] = lf_element(LF_KIND(p.flags >> 8), p.b, row[r] * k + l);
     for (int i = 0; i < M; i++) {
       float x = lf_element(kind, p.a, (long)min(i, m - 1) * k + l);
+      if (BLOCKS) x *= s;
       for (int r = 0; r < R; r++) sum.v[r][i] = fma(w[r], x, sum.v[r][i]);
     }
   }
@@ -153,7 +168,8 @@ inline float lf_finish(threadgroup const float* shared, lf_sum of, int r, int c,
   return s;
 }
 
-template <int M, int R>
+// BLOCKS: blocks of B have scales, not rows.
+template <bool BLOCKS, int M, int R>
 inline void lf_gemv(lf_thread t, threadgroup float* shared, int m, int act, thread const lf_sum* sums, thread const lf_products& all) {
   // The sum of the threadgroup, and the threadgroup's number among those of the sum.
   int b = (int)t.group.x, b0 = (sums[0].n + R - 1) / R, b1 = (sums[1].n + R - 1) / R, s = act >= 0 || b < b0 ? 0 : b < b0 + b1 ? 1 : 2;
@@ -166,9 +182,10 @@ inline void lf_gemv(lf_thread t, threadgroup float* shared, int m, int act, thre
     for (int i = part ? sums[1].first : to.first; i < (part ? sums[1].end : to.end); i++) {
       lf_product p = lf_pick(all, i);
       lf_sums<R, M> sum = {};
-      lf_dots<R, M>(t, sum, p, row, m);
+      device const float* scales = lf_scales_of(all, p.flags);
+      lf_dots<BLOCKS, R, M>(t, sum, p, row, m, scales);
       for (int r = 0; r < R; r++) {
-        float scale = LF_SCALED(p.flags) ? lf_scales_of(all, p.flags)[row[r]] : 1.0f;
+        float scale = !BLOCKS && LF_SCALED(p.flags) ? scales[row[r]] : 1.0f;
         for (int c = 0; c < M; c++) total.v[r][c] = fma(p.alpha, sum.v[r][c] * scale, total.v[r][c]);
       }
     }
@@ -192,8 +209,8 @@ struct gemv_args {
   LF_PRODUCT_ARGS_LIST;
 };
 
-#define LF_GEMV(M, R)                                                                                               \
-  LF_KERNEL(LF_LANES) gemv_##M(device uchar* out0 [[buffer(0)]], device const float* bias0 [[buffer(1)]],            \
+#define LF_GEMV(name, BLOCKS, M, R)                                                                                \
+  LF_KERNEL(LF_LANES) name##_##M(device uchar* out0 [[buffer(0)]], device const float* bias0 [[buffer(1)]],            \
                                device const uchar* addend0 [[buffer(2)]], device uchar* out1 [[buffer(3)]],           \
                                device const float* bias1 [[buffer(4)]], device const uchar* addend1 [[buffer(5)]],   \
                                device uchar* out2 [[buffer(6)]], device const float* bias2 [[buffer(7)]],            \
@@ -208,9 +225,13 @@ struct gemv_args {
                              {a.stored >> 2}},                                                                      \
                             {out2, bias2, addend2, a.n2, a.ends >> 8 & 255, a.ends >> 16, a.bound >> 7 & 3,         \
                              {a.stored >> 4}}};                                                                     \
-    lf_gemv<M, R>(t, shared, a.m, a.act, sums, all);                                                                \
+    lf_gemv<BLOCKS, M, R>(t, shared, a.m, a.act, sums, all);                                                                \
   }
-LF_GEMV(1, 2)
-LF_GEMV(2, 2)
-LF_GEMV(4, 2)
-LF_GEMV(8, 4)
+LF_GEMV(gemv, false, 1, 2)
+LF_GEMV(gemv, false, 2, 2)
+LF_GEMV(gemv, false, 4, 2)
+LF_GEMV(gemv, false, 8, 4)
+LF_GEMV(gemv_blocks, true, 1, 2)
+LF_GEMV(gemv_blocks, true, 2, 2)
+LF_GEMV(gemv_blocks, true, 4, 2)
+LF_GEMV(gemv_blocks, true, 8, 4)

@@ -14,7 +14,7 @@
 #define LF_KIND_Q8 3
 #define LF_KIND_NF4 4
 #define LF_KIND_FP4 5
-#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows
+#define LF_KIND_F8 6 // F8_E4M3; the launch may have scales of rows or of blocks
 
 // Ways of an operand into threadgroup memory or registers.
 #define LF_ANY 0  // any row length
@@ -53,6 +53,17 @@ inline float4 lf_codes4(uint w, float scale, constant float* book) {
 inline float4 lf_codes_f8(uint w) {
   return float4(lf_as_f8_e4m3::get((uchar)w), lf_as_f8_e4m3::get((uchar)(w >> 8)), lf_as_f8_e4m3::get((uchar)(w >> 16)),
                 lf_as_f8_e4m3::get((uchar)(w >> 24)));
+}
+
+// The rows and columns of F8 that share a scale, as powers of two, from the flags of the operand: bits 8 to 12, and 31
+// minus bits 13 to 17. Blocks have at least 4 rows and 8 columns; no bits are scales of rows.
+#define LF_BLOCK_ROWS(flags) ((int)((flags) >> 8) & 31)
+#define LF_BLOCK_COLUMNS(flags) (((int)((flags) >> 13) & 31) ^ 31)
+
+// The number of the scale of an element of F8, with the given number of columns in a row of memory.
+inline int lf_scale_at(uint flags, int row, int column, int columns) {
+  int c = LF_BLOCK_COLUMNS(flags);
+  return (row >> LF_BLOCK_ROWS(flags)) * (((columns - 1) >> c) + 1) + (column >> c);
 }
 
 // Dropout: the elements of x that are kept, according to internal/philox, and

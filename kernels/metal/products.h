@@ -1,13 +1,14 @@
 // The products of a launch, up to eight. A kernel takes their operands as sixteen
 // buffers, LF_PRODUCTS, and the other numbers as fields of its arguments,
 // LF_PRODUCTS_ARGS; LF_PRODUCTS_OF combines the two. LF_SCALES, for kernels that take B in
-// 8-bit floats, are buffers with the scales of the rows of up to three B.
+// 8-bit floats, are buffers with the scales of the rows or blocks of up to three B.
 #pragma once
 
 #include "operand.h"
 
 // The description of an operand by a launch, six bits each: load method,
-// kind, and whether the k axis is contiguous.
+// kind, and whether the k axis is contiguous. Of B two bits follow for its scales, and ten for
+// their blocks.
 #define LF_WAY(flags) ((int)(flags) & 3)
 #define LF_KIND(flags) ((int)((flags) >> 2) & 7)
 #define LF_ALONG_K(flags) (((flags) >> 5 & 1) != 0)
@@ -29,7 +30,7 @@ struct lf_products {
   device const float* scale[3];
 };
 
-// The scales of the rows of B of a product, if LF_SCALED.
+// The scales of B of a product, if LF_SCALED.
 inline device const float* lf_scales_of(thread const lf_products& s, uint flags) {
   uint i = LF_SCALED(flags);
   return i < 2 ? s.scale[0] : i == 2 ? s.scale[1] : s.scale[2];

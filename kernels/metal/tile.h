@@ -78,7 +78,7 @@ struct lf_operand {
   uint flags;
   int first, rows; // the tile's first row of op(M), and how many rows op(M) has
   int k;
-  device const float* scale; // of the rows in memory, if scaled
+  device const float* scale; // of the rows or blocks in memory, if scaled
   bool scaled;
 };
 
@@ -128,7 +128,7 @@ struct lf_stager {
         lo[q] = uint4(codes[0], codes[1], *(device const uint*)(block + 64), 0);
       } else if (kind == LF_KIND_F8) {
         uint2 codes = *(device const uint2*)(o.p + at);
-        lo[q] = uint4(codes.x, codes.y, as_type<uint>(o.scaled ? o.scale[row] : 1.0f), 0);
+        lo[q] = uint4(codes.x, codes.y, as_type<uint>(scale_of(o, row, left)), 0);
       } else {
         device const uchar* block = o.p + (at >> 6) * 36;
         device const uint* codes = (device const uint*)(block + (at & 31));
@@ -175,8 +175,14 @@ struct lf_stager {
     }
   }
 
+  // The scale of a chunk in a row in memory, with left elements from it on.
+  static float scale_of(lf_operand o, int row, int left) {
+    int columns = LF_ALONG_K(o.flags) ? o.k : o.rows;
+    return o.scaled ? o.scale[lf_scale_at(o.flags, row, columns - left, columns)] : 1.0f;
+  }
+
   void any(lf_operand o, int kind, int q, int row, long at, int left) {
-    float v[8], scale = o.scaled ? o.scale[row] : 1.0f;
+    float v[8], scale = scale_of(o, row, left);
     for (int j = 0; j < 8; j++) v[j] = j < left ? lf_element(kind, o.p, at + j) * scale : 0.0f;
     lo[q] = as_type<uint4>(float4(v[0], v[1], v[2], v[3]));
     hi[q] = as_type<uint4>(float4(v[4], v[5], v[6], v[7]));

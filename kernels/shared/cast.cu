@@ -1,11 +1,14 @@
 // Casts between f32 and the other element types: rounded once, to nearest, ties
 // to even, with the bits of package tensor; from quantised blocks, code times
-// scale.
+// scale. dequantize multiplies matrices [rows, cols] by a scale for each
+// block_rows by block_cols.
 //
 // Layout: contiguous; quantised types in blocks of 64 elements.
-// Grid: a block of 256 threads for 1024 elements.
+// Grid: a block of 256 threads for 1024 elements; of dequantize, x rows of all
+//   matrices, y 1024 columns.
 // Traffic: the operand and the output once; bound by memory.
 // Reference: for i { out[i] = T(x[i]) }
+//            for i, j { out[i, j] = x[i, j] · scale[i / block_rows, j / block_cols] }
 #include "element.h"
 
 #define LF_CAST(name)                                                                                            \
@@ -44,3 +47,12 @@ LF_ENTRY(LF_THREADS, cast_q8_f32, ((float, out), (const uchar, x)), ((long, n)))
   }
 LF_CAST4(nf4)
 LF_CAST4(fp4)
+
+LF_ENTRY(LF_THREADS, dequantize_f8_e4m3_f32, ((float, out), (const uchar, x), (const float, scale)),
+         ((int, rows), (int, cols), (int, block_rows), (int, block_cols))) {
+  int row = (int)t.group.x, end = min(cols, (int)(t.group.y + 1) * LF_BLOCK);
+  int down = (rows + block_rows - 1) / block_rows, across = (cols + block_cols - 1) / block_cols;
+  LF_GLOBAL const float* own = scale + (long)(row / rows * down + row % rows / block_rows) * across;
+  for (int j = (int)(t.group.y * LF_BLOCK + t.index); j < end; j += LF_THREADS)
+    out[(long)row * cols + j] = lf_as_f8_e4m3::get(x[(long)row * cols + j]) * own[j / block_cols];
+}
