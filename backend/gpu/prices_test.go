@@ -1,6 +1,7 @@
 package gpu_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -64,6 +65,10 @@ func TestPrices(t *testing.T) {
 		for method, least := range map[string]float64{"fp8": 1.6, "int8": 1.6, "nf4": 2.2} {
 			assert.GreaterOrEqual(t, float64(bytes[decode]), least*float64(bytes[decode+", "+method]), "%s of %s and bf16 weights", decode, method)
 		}
+		for _, name := range []string{decodeStep, servedStep, trainStep} {
+			name = fmt.Sprintf("%s 8B: %s, fp8", d.Name, name)
+			assert.InEpsilon(t, bytes[name], bytes[name+" in blocks of 128"], 0.01, name)
+		}
 	}
 	got := strings.Join(lines, "\n") + "\n"
 	if update {
@@ -95,33 +100,97 @@ func priced(t *testing.T) (all []plan.Program) {
 		}
 		if x.name == "8B" {
 			all = append(all, quantized(t, dir)...)
+			blocks := t.TempDir()
+			require.NoError(t, writeFloat8Blocks(blocks, dir))
+			all = append(all, stored(t, blocks, "fp8 in blocks of 128")...)
 		}
 	}
 	return append(all, operations()...)
 }
 
+// Programs of quantized models.
+const (
+	decodeStep = "decode step"
+	servedStep = "served step, 64 × 1,024 tokens"
+	trainStep  = "training step, 8,192 tokens"
+)
+
 // quantized returns programs of the model in a folder with quantized weights.
 func quantized(t *testing.T, dir string) (all []plan.Program) {
 	t.Helper()
-	const decode = "decode step"
 	for _, q := range []struct {
 		method quant.Method
 		names  []string
-	}{{quant.Fp8, []string{decode, "served step, 64 × 1,024 tokens"}}, {quant.Int8, []string{decode}}, {quant.Bit4, []string{decode}}} {
-		m, err := model.Open(dir)
-		require.NoError(t, err)
-		t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	}{{quant.Fp8, []string{decodeStep, servedStep, trainStep}}, {quant.Int8, []string{decodeStep}}, {quant.Bit4, []string{decodeStep}}} {
+		m := openModel(t, dir)
 		require.NoError(t, m.Quantize(q.method, nil))
-		programs, err := plan.List(m, plan.Options{Tokens: 8192, Context: 1024, Rank: 16})
-		require.NoError(t, err)
-		for _, p := range programs {
-			if slices.Contains(q.names, p.Name) {
-				p.Name = fmt.Sprintf("8B: %s, %s", p.Name, q.method)
-				all = append(all, p)
-			}
+		all = append(all, programsOf(t, m, string(q.method), q.names...)...)
+	}
+	return all
+}
+
+// stored returns programs of the model in a folder whose files have quantized weights.
+func stored(t *testing.T, dir, weights string) []plan.Program {
+	t.Helper()
+	return programsOf(t, openModel(t, dir), weights, decodeStep, servedStep, trainStep)
+}
+
+func openModel(t *testing.T, dir string) *model.Model {
+	t.Helper()
+	m, err := model.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, m.Close()) })
+	return m
+}
+
+// programsOf returns the named programs of a model, with a note on its weights.
+func programsOf(t *testing.T, m *model.Model, weights string, names ...string) (all []plan.Program) {
+	t.Helper()
+	programs, err := plan.List(m, plan.Options{Tokens: 8192, Context: 1024, Rank: 16})
+	require.NoError(t, err)
+	for _, p := range programs {
+		if slices.Contains(names, p.Name) {
+			p.Name = fmt.Sprintf("8B: %s, %s", p.Name, weights)
+			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// writeFloat8Blocks writes the checkpoint in a folder with the layers in 8-bit floats and a scale for each block of 128 by
+// 128, as DeepSeek-V3 and Qwen3-FP8 have them.
+func writeFloat8Blocks(dir, from string) error {
+	text, err := os.ReadFile(filepath.Join(from, "config.json"))
+	if err != nil {
+		return err
+	}
+	config := map[string]any{}
+	if err := json.Unmarshal(text, &config); err != nil {
+		return err
+	}
+	config["quantization_config"] = map[string]any{"quant_method": "fp8", "weight_block_size": []int{128, 128}}
+	if text, err = json.Marshal(config); err != nil {
+		return err
+	}
+	f, err := safetensors.Open(filepath.Join(from, checkpoint.WeightsFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var entries []safetensors.Entry
+	for _, name := range f.Names() {
+		v, err := f.Lookup(name)
+		if err != nil {
+			return err
+		}
+		e := safetensors.Entry{Name: name, DType: v.DType, Shape: v.Shape}
+		if module, ok := strings.CutSuffix(name, "_proj.weight"); ok {
+			e.DType = safetensors.F8E4M3
+			entries = append(entries, safetensors.Entry{Name: module + "_proj.weight_scale_inv", DType: safetensors.F32, Shape: []int{v.Shape[0] / 128, v.Shape[1] / 128}})
+		}
+		entries = append(entries, e)
+	}
+	return checkpoint.WriteEmpty(dir, checkpoint.WeightsFile, text, entries)
 }
 
 // tensors lists weights of a file.
