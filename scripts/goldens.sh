@@ -50,7 +50,7 @@ fewest() {
 # clipping and AdamW, also of classifiers; matrix multiplications in float32 and with
 # rounded operands.
 some() {
-	goldens internal/model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestStoredFloat8/^rows$|TestRounding/^extra$/^(linear|mistral-window)$'
+	goldens internal/model 'TestGoldens/^(llama|extra)$/^(bf16|mistral-window|qwen3-biases|llama-f16)$|TestStoredQuantized/^(int8|nf4-double)$|TestStoredFloat8/^rows$|TestFloat8Goldens/^fp8-block|TestRounding/^extra$/^(linear|mistral-window)$'
 	goldens lora 'TestGoldenAdapters/^peft$/^(dora-biases|tokens-tied|embedding)$|TestRounding/^peft$/^(dora-biases|patterns-rslora)$'
 	goldens internal/train 'TestPEFTTraces/^(dora-biases|embedding|bias-all)$|TestTaskTraces/^classes-(llama|xlm-roberta)$|TestQuantizedTraces/nf4-odd|TestResumeIsExact|TestAStepWaitsOnce|TestJobsOnAnyDevice'
 	goldens internal/serve/batching 'TestMixedOnAnyDevice'
@@ -63,7 +63,7 @@ some() {
 all() {
 	goldens internal/train 'Traces|TestRounding|TestResumeIsExact|TestExampleSteps|TestJobsOnAnyDevice' &
 	training=$!
-	goldens internal/model 'TestGoldens|TestRounding|TestStoredQuantized$|TestStoredFloat8$|TestQuantize$|TestQuantizeFloat8'
+	goldens internal/model 'TestGoldens|TestRounding|TestStoredQuantized$|TestStoredFloat8$|TestFloat8Goldens|TestQuantize$|TestQuantizeFloat8'
 	goldens lora 'TestGoldenAdapters|TestRounding'
 	goldens internal/generate 'TestCacheWithAdapters|TestDynamicRotaryScaling|TestPrefixIsReused|TestScorerRows|TestScorerLoss|TestSamplingIsReproducible|SetAdapter'
 	goldens internal/serve/batching 'TestMixedOnAnyDevice'
