@@ -244,6 +244,31 @@ func TestRulesOfComposites(t *testing.T) {
 	}
 }
 
+// TestWidenedWeightsAreRecomputed requires the backward pass to widen weights in 8-bit floats again.
+func TestWidenedWeightsAreRecomputed(t *testing.T) {
+	narrow := func(g *Graph) Value { return g.Param("w", Type{tensor.F8E4M3, ShapeOf(3, 3)}) }
+	for name, c := range map[string]struct {
+		op    Op
+		build func(g *Graph) Value
+	}{
+		"scales of rows": {Binary, func(g *Graph) Value { return g.Mul(g.Cast(narrow(g), tensor.F32), g.Param("scale", mat(3, 1))) }},
+		"scales of blocks": {Dequantize, func(g *Graph) Value {
+			return g.Dequantize(narrow(g), g.Param("scale", mat(2, 2)), DequantizeAttr{2, 2})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := New()
+			x := g.Param("x", mat(4, 3))
+			w := c.build(g)
+			dx := g.Gradients(g.SumSquares(g.Unary(Sin, g.Linear(x, w, 0))), []Value{x}, GradOptions{})[0]
+			require.NoError(t, g.Err())
+			factor := g.Node(dx).In[1]
+			require.Equal(t, c.op, g.Node(factor).Op)
+			require.NotEqual(t, w, factor)
+		})
+	}
+}
+
 func TestGradientsOfSharedAndInnerValues(t *testing.T) {
 	s := newScene(t)
 	x := s.normal("x", 4)
