@@ -123,12 +123,16 @@ LF_DEVICE void lf_thin_multiply(float (&d)[NT][4], const typename lf_thin_of<B>:
     } else if (!BLOCKS) {
       lf_thin_multiply16(d, v[b][0], v[b][1], at);
     } else {
-      float part[NT][4] = {};
-      lf_thin_multiply16(part, v[b][0], v[b][1], at);
+      constexpr int some = NT == 8 ? 2 : NT; // at a time: all eight spill registers on sm_80
 #pragma unroll
-      for (int i = 0; i < NT; i++)
+      for (int first = 0; first < NT; first += some) {
+        float part[some][4] = {};
+        lf_thin_multiply16(part, v[b][0], v[b][1], at + 8 * first * LF_THIN_ROW);
 #pragma unroll
-        for (int e = 0; e < 4; e++) d[i][e] = fmaf(part[i][e], scale.v[b], d[i][e]);
+        for (int i = 0; i < some; i++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) d[first + i][e] = fmaf(part[i][e], scale.v[b], d[first + i][e]);
+      }
     }
   }
 }
