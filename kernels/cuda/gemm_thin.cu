@@ -101,9 +101,10 @@ template <class B, bool BLOCKS>
 struct lf_thin_scales {
   float v[BLOCKS ? lf_thin_of<B>::blocks : 1];
 
-  LF_DEVICE void load(const lf_thin_work<B>& work, int j, int k, int stage) {
+  // p has those of all columns.
+  LF_DEVICE void load(const float* p, int flags, int stage) {
 #pragma unroll
-    for (int b = 0; BLOCKS && b < lf_thin_of<B>::blocks; b++) v[b] = work.scale[lf_scale_at(work.flags, j, stage * LF_THIN_K + lf_thin_of<B>::block * b, k)];
+    for (int b = 0; BLOCKS && b < lf_thin_of<B>::blocks; b++) v[b] = p[(stage * LF_THIN_K + lf_thin_of<B>::block * b) >> LF_BLOCK_COLUMNS(flags)];
   }
 };
 
@@ -143,29 +144,28 @@ LF_DEVICE void lf_gemm_thin(lf_bf16* shared, const lf_bf16* x, int m, int k, con
   constexpr int size = 8 * NT * LF_THIN_ROW; // of a stage of A
   int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, j0 = work.tile * 64 + threadIdx.x / 32 * 16 + g;
   const B* row[2] = {work.w + (long long)min(j0, work.n - 1) * k + of::each * t, work.w + (long long)min(j0 + 8, work.n - 1) * k + of::each * t};
-  int rows = min(work.tile * 64 + (int)threadIdx.x / 32 * 16, work.n - 1); // the first row of the warp
+  const float* scale = BLOCKS ? work.scale + lf_scale_at(work.flags, min(work.tile * 64 + (int)threadIdx.x / 32 * 16, work.n - 1), 0, k) : nullptr;
   float d[NT][4] = {};
   typename of::rows even, odd;
-  lf_thin_scales<B, BLOCKS> even_scales, odd_scales;
+  lf_thin_scales<B, BLOCKS> scales;
   lf_thin_copy<NT, B>(shared, x, m, k, work.from, true);
   of::load(even, row, work.from);
-  even_scales.load(work, rows, k, work.from);
   const lf_bf16* own = shared + g * LF_THIN_ROW + 8 * t;
 #pragma unroll 1
   for (int s = work.from; s < work.end; s += 2) {
     of::load(odd, row, min(s + 1, work.end - 1));
-    odd_scales.load(work, rows, k, min(s + 1, work.end - 1));
+    scales.load(scale, work.flags, s);
     lf_cp_async_wait<0>();
     __syncthreads(); // the other stage has been read, this one has landed
     lf_thin_copy<NT, B>(shared + size, x, m, k, s + 1, s + 1 < work.end);
-    lf_thin_multiply<NT, B, BLOCKS>(d, even, even_scales, own);
+    lf_thin_multiply<NT, B, BLOCKS>(d, even, scales, own);
     if (s + 1 == work.end) break;
     of::load(even, row, min(s + 2, work.end - 1));
-    even_scales.load(work, rows, k, min(s + 2, work.end - 1));
+    scales.load(scale, work.flags, s + 1);
     lf_cp_async_wait<0>();
     __syncthreads();
     lf_thin_copy<NT, B>(shared, x, m, k, s + 2, s + 2 < work.end);
-    lf_thin_multiply<NT, B, BLOCKS>(d, odd, odd_scales, own + size);
+    lf_thin_multiply<NT, B, BLOCKS>(d, odd, scales, own + size);
   }
   lf_cp_async_wait_all();
 #pragma unroll
