@@ -7,13 +7,14 @@ import (
 	"github.com/lorafuse/lorafuse/internal/ir"
 )
 
-// These launches run the kernel rows_gemm_layers of kernels/cuda/rows_gemm.cu: products that select their matrix by row,
-// of several layers, with any number of matrices. The kernel reads its operands from a table in the memory of the
-// device. The host writes the tables of all launches before each run, and the first of these launches copies them.
+// These launches run the kernels rows_layers_mma of kernels/cuda/rows_gemm.cu and rows_layers_f32 of
+// kernels/shared/rows_gemm_f32.cu: products that select their matrix by row, of several layers, with any number of
+// matrices. The kernels read their operands from a table in the memory of the device. The host writes the tables of all
+// launches before each run, and the first of these launches copies them.
 
 const (
-	layerTile  = 64 // rows of a tile
-	layerWords = 11 // of a layer in a table, without its matrices
+	layerWords    = 11 // of a layer in a table, without its matrices
+	layerOperands = 7  // addresses of a layer, without its matrices
 	// Tiles of rows are divided along the columns until a layer has this number of blocks. Without an order there are
 	// tiles for all groups, most of which may have no rows.
 	layerBlocks = 384
@@ -32,18 +33,21 @@ type layerTables struct {
 type layers struct {
 	list   []*rows
 	at     int // of its table, in words
+	first  int // number of its first address in Run.Accesses
+	end    int // number after its last one
+	tile   int // rows of a tile
 	kernel *Kernel
 	launch int
 }
 
-// layered reports whether the kernel computes a launch.
+// layered reports whether the kernels compute a launch.
 func (c *compiler) layered(l *ir.Launch) bool {
 	a, ok := l.Attr.(ir.RowsGemmAttr)
-	return ok && l.Op == ir.RowsGemm && c.tensorRows() && c.target.Tables && a.TB && a.Tables > 0
+	return ok && l.Op == ir.RowsGemm && c.target.Tables && a.TB && a.Tables > 0
 }
 
 // layerGroup returns the current launch and the next ones, while they have as many rows and matrices and are
-// independent of each other. It returns nil if the kernel cannot compute them, or does not pay: the tables of all groups
+// independent of each other. It returns nil if the kernels cannot compute them, or do not pay: the tables of all groups
 // need one launch more.
 func (c *compiler) layerGroup() (group []*ir.Launch) {
 	all := c.prog.Launches
@@ -71,11 +75,12 @@ func (c *compiler) newLayers(group []*ir.Launch) (step, error) {
 		t = &layerTables{}
 		c.layers = t
 		var err error
-		if t.copy, err = c.kernel("rows_gemm", "rows_tables", 256); err != nil {
+		if t.copy, err = c.kernel("rows_gemm_f32", "rows_tables", 256); err != nil {
 			return nil, err
 		}
 	}
-	p := &layers{at: t.words, launch: c.launch}
+	file, name, tile := c.rowsKernel("rows_layers", "")
+	p := &layers{at: t.words, first: c.Addresses, tile: tile, launch: c.launch}
 	for _, l := range group {
 		o, err := c.newRows(l, 2, false)
 		if err != nil {
@@ -83,9 +88,11 @@ func (c *compiler) newLayers(group []*ir.Launch) (step, error) {
 		}
 		p.list = append(p.list, o)
 		t.words += layerWords + 2*len(o.tables)
+		c.Addresses += layerOperands + len(o.tables)
 	}
+	p.end = c.Addresses
 	var err error
-	p.kernel, err = c.kernel("rows_gemm", "rows_gemm_layers", rowsWarps*32)
+	p.kernel, err = c.kernel(file, name, rowsWarps*32)
 	copies := len(t.list) == 0
 	t.list = append(t.list, p)
 	c.saves(p.saved)
@@ -97,9 +104,10 @@ func (c *compiler) newLayers(group []*ir.Launch) (step, error) {
 		n, total := r.count(p.list[0].index), 0
 		for _, o := range p.list {
 			o.fillOrder(r, n)
-			tiles, spread := o.grid(r, n)
+			tiles, spread := o.grid(r, n, p.tile)
 			total += tiles * spread
 		}
+		p.kernel.accesses(p.first, p.end)
 		p.kernel.grid(total, min(n, 1), 1).pointer("table", plan.held(r, t.at+8*p.at)).pointer("trap", r.Trap)
 		p.kernel.int("n", n).int("layers", len(p.list)).int("launch", p.launch)
 	}, err
@@ -117,9 +125,9 @@ func (p *layers) saved(r *Run) (read, written int) {
 }
 
 // grid returns the number of tiles of n rows of a layer, and of the blocks of each.
-func (p *rows) grid(r *Run, n int) (tiles, spread int) {
+func (p *rows) grid(r *Run, n, tile int) (tiles, spread int) {
 	_, _, across := p.shape(r)
-	tiles = rowTiles(p.matrices+1, n, layerTile, n > rowsScan)
+	tiles = rowTiles(p.matrices+1, n, tile, n > rowsScan)
 	return tiles, max(1, min(across, blocks(layerBlocks, max(tiles, 1))))
 }
 
@@ -131,7 +139,11 @@ func (t *layerTables) write(p *Plan, r *Run) {
 		w = w[8:]
 	}
 	for _, l := range t.list {
-		first, matrices := 0, layerWords*len(l.list)
+		first, matrices, number := 0, layerWords*len(l.list), l.first
+		list := func(at Pointer, written bool) {
+			put(r.list(number, at, written))
+			number++
+		}
 		for _, o := range l.list {
 			n := r.count(o.index)
 			size, flags, _ := o.shape(r)
@@ -139,13 +151,14 @@ func (t *layerTables) write(p *Plan, r *Run) {
 			if n > rowsScan {
 				order = p.held(r, o.order.at)
 			}
-			for _, at := range []Pointer{r.at(o.l.Out[0]), r.at(o.l.In[0]), r.at(o.index), order, o.input(r, o.scale), o.input(r, o.a.Bias()), o.input(r, o.a.C())} {
-				put(uint64(at))
+			list(r.at(o.l.Out[0]), true)
+			for _, at := range []Pointer{r.at(o.l.In[0]), r.at(o.index), order, o.input(r, o.scale), o.input(r, o.a.Bias()), o.input(r, o.a.C())} {
+				list(at, false)
 			}
 			put(uint64(size) | uint64(o.a.Width)<<32)
 			put(uint64(o.matrices) | uint64(matrices)<<32)
 			put(uint64(first))
-			tiles, spread := o.grid(r, n)
+			tiles, spread := o.grid(r, n, l.tile)
 			put(uint64(spread) | uint64(flags)<<32)
 			first += tiles * spread
 			matrices += 2 * len(o.tables)
@@ -153,7 +166,7 @@ func (t *layerTables) write(p *Plan, r *Run) {
 		for _, o := range l.list {
 			for i := range o.tables {
 				m := &o.tables[i]
-				put(uint64(r.at(m.at)))
+				list(r.at(m.at), false)
 				put(m.size(r, true))
 			}
 		}

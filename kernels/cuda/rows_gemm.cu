@@ -9,8 +9,6 @@
 // Layout: as rows_gemm_f32.cu. A lane reads 8 consecutive elements of a row along k straight into the
 //   fragments of two mma.sync: k is permuted within blocks of 32, in W and in x in the same way. Columns
 //   of gradients are permuted, so that a lane reads 8 consecutive ones of q.
-//   rows_gemm_layers (W_e [gives, reads]) reads its operands from a table, which rows_tables copies: those of
-//   layers of one input.
 // Grid: 256 threads for a tile of 64 rows of one matrix, and 128 columns; where k is more than 256
 //   (LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
 //   rows. rows_grad_mma: a block for 16 by 64 of a matrix (x) of each group (y), an eighth of its rows for
@@ -145,45 +143,8 @@ LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nt, LF_ROWS_ROOM, LF_ROWS_POINTER
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_mma_nn, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_mma, false); }
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_grad_mma, LF_ROWS_ROOM, LF_ROWS_GRAD_POINTERS, LF_ROWS_GRAD_NUMBERS) { LF_ROWS_GRAD(lf_rows_mma); }
 
-// Copies the words of the tables of a program, which the host has written.
-LF_ENTRY(256, rows_tables, ((long, table), (const long, words)), ((int, count))) {
-  for (int i = (int)t.group.x * 256 + (int)t.index; i < count; i += 256 * (int)t.groups.x) table[i] = words[i];
-}
-
-// Words of a layer in a table. sizes has k, and the width from bit 32 on; matrices the number of matrices, and from
-// bit 32 on the first word of these in the table: an address and sizes of each. first is the layer's first block;
-// spread the number of blocks of a tile of rows, which share its columns, and from bit 32 on the flags.
-enum { LF_LAYER_OUT, LF_LAYER_X, LF_LAYER_INDEX, LF_LAYER_ORDER, LF_LAYER_SCALE, LF_LAYER_BIAS, LF_LAYER_ADDEND, LF_LAYER_SIZES, LF_LAYER_MATRICES,
-       LF_LAYER_FIRST, LF_LAYER_SPREAD, LF_LAYER_WORDS };
-
-LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_layers, LF_ROWS_ROOM, ((const long, table), (long, trap)), ((int, n), (int, layers), (int, launch))) {
-  const long* own = table;
-  int block = (int)t.group.x;
-  for (int i = 1; i < layers && block >= (int)table[i * LF_LAYER_WORDS + LF_LAYER_FIRST]; i++) own += LF_LAYER_WORDS;
-  block -= (int)own[LF_LAYER_FIRST];
-  const int *index = (const int*)own[LF_LAYER_INDEX], *order = (const int*)own[LF_LAYER_ORDER];
-  const float *scale = (const float*)own[LF_LAYER_SCALE], *bias = (const float*)own[LF_LAYER_BIAS], *addend = (const float*)own[LF_LAYER_ADDEND];
-  long sizes = own[LF_LAYER_SIZES];
-  int k = (int)sizes, width = (int)(sizes >> 32), matrices = (int)own[LF_LAYER_MATRICES];
-  int spread = (int)own[LF_LAYER_SPREAD], flags = (int)(own[LF_LAYER_SPREAD] >> 32);
-  int cols = flags & LF_ROWS_DEEP ? LF_ROWS_COLS : LF_ROWS_COLS * LF_ROWS_WARPS, across = (width + cols - 1) / cols;
-  lf_rows_tile tile = lf_find_rows(t, rows, votes, index, order != nullptr, order, block / spread, 8 * lf_rows_mma::tiles, n, matrices, 0, matrices);
-  if (order == nullptr && block == matrices * spread) lf_check_rows(t, votes, index, n, matrices, trap, launch);
-  if (tile.count <= 0) return;
-  lf_rows_result r = {(float*)own[LF_LAYER_OUT], addend, bias, addend != nullptr, false, flags, width, 0, 1.0f};
-  lf_matrix m = {nullptr, 0, 0, 0, false};
-  if (tile.group < matrices) {
-    const long* w = table + (own[LF_LAYER_MATRICES] >> 32) + 2 * tile.group;
-    m = lf_matrix_of((const uchar*)w[0], w[1]);
-    r.gives = m.gives, r.has_bias = bias != nullptr;
-    if (r.has_bias) r.bias = bias + (long)tile.group * width;
-    if (scale != nullptr) r.scale = scale[tile.group];
-  }
-#pragma unroll 1
-  for (int column = block % spread; column < across; column += spread) {
-    lf_rows_gemm_of<lf_rows_mma, true>(t, part, rows, (const float*)own[LF_LAYER_X], k, tile.count, flags, m, r, column);
-    lf_barrier(); // part has been read
-  }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_layers_mma, LF_ROWS_ROOM, LF_LAYERS_POINTERS, LF_LAYERS_NUMBERS) {
+  lf_rows_layers<lf_rows_mma>(t, part, rows, votes, table, trap, n, layers, launch);
 }
 
 #ifdef LF_RACE
@@ -202,7 +163,7 @@ LF_RACE_CASE(rows_gemm_mma) {
   std::vector<float> z(7 * 20);
   table[11] = (long)z.data(), table[17] = 0, table[20] = 3;
   table[22] = (long)w.data(), table[23] = w_size, table[24] = (long)v.data(), table[25] = v_size;
-  lf_race_launch(rows_gemm_layers, {6}, {256}, 0, table, trap, 7, 2, 0);
+  lf_race_launch(rows_layers_mma, {6}, {256}, 0, (const lf_layer*)table, trap, 7, 2, 0);
   lf_race_launch(rows_grad_mma, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
                  2, 0, 1, 0L, 20 | 90L << 30, 17 | 90L << 30, LF_NO_SIZE);
 }

@@ -302,6 +302,56 @@ LF_DEVICE void lf_rows_gemm_of(lf_thread t, LF_GROUP float* part, LF_GROUP const
   }                                                                                                                             \
   lf_rows_gemm_of<P, TB>(t, part, rows, x, k, tile.count, flags, m, r, (int)t.group.x % across)
 
+// A layer in the table of a launch of several, whose rows are of the same matrices of [gives, reads]. The matrices of
+// all layers are behind the layers.
+struct lf_layer {
+  LF_GLOBAL float* out; // out to addend are those of LF_ROWS_POINTERS
+  LF_GLOBAL const float* x;
+  LF_GLOBAL const int *index, *order;
+  LF_GLOBAL const float *scale, *bias, *addend;
+  int k, width;
+  int matrices, at;  // how many, and the word of the table where they begin
+  int block, unused; // its first
+  int spread, flags; // the number of blocks of a tile of rows, which share its columns
+};
+struct lf_layer_matrix {
+  LF_GLOBAL const uchar* w;
+  long size;
+};
+
+#define LF_LAYERS_POINTERS ((const lf_layer, table), (long, trap))
+#define LF_LAYERS_NUMBERS ((int, n), (int, layers), (int, launch))
+
+template <class P>
+LF_DEVICE void lf_rows_layers(lf_thread t, LF_GROUP float* part, LF_GROUP int* rows, LF_GROUP uint* votes, LF_GLOBAL const lf_layer* table,
+                              LF_GLOBAL long* trap, int n, int layers, int launch) {
+  LF_GLOBAL const lf_layer* own = table;
+  int block = (int)t.group.x;
+  for (int i = 1; i < layers && block >= table[i].block; i++) own++;
+  block -= own->block;
+  LF_GLOBAL const int *index = own->index, *order = own->order;
+  LF_GLOBAL const float *scale = own->scale, *bias = own->bias, *addend = own->addend;
+  int k = own->k, width = own->width, matrices = own->matrices, spread = own->spread, flags = own->flags;
+  int cols = flags & LF_ROWS_DEEP ? LF_ROWS_COLS : LF_ROWS_COLS * LF_ROWS_WARPS, across = (width + cols - 1) / cols;
+  lf_rows_tile tile = lf_find_rows(t, rows, votes, index, order != 0, order, block / spread, 8 * P::tiles, n, matrices, 0, matrices);
+  if (order == 0 && block == matrices * spread) lf_check_rows(t, votes, index, n, matrices, trap, launch);
+  if (tile.count <= 0) return;
+  lf_rows_result r = {own->out, addend, bias, addend != 0, false, flags, width, 0, 1.0f};
+  lf_matrix m = {0, 0, 0, 0, false};
+  if (tile.group < matrices) {
+    LF_GLOBAL const lf_layer_matrix* w = (LF_GLOBAL const lf_layer_matrix*)((LF_GLOBAL const long*)table + own->at) + tile.group;
+    m = lf_matrix_of(w->w, w->size);
+    r.gives = m.gives, r.has_bias = bias != 0;
+    if (r.has_bias) r.bias = bias + (long)tile.group * width;
+    if (scale != 0) r.scale = scale[tile.group];
+  }
+#pragma unroll 1
+  for (int column = block % spread; column < across; column += spread) {
+    lf_rows_gemm_of<P, true>(t, part, rows, own->x, k, tile.count, flags, m, r, column);
+    lf_barrier(); // part has been read
+  }
+}
+
 // The gradient of a matrix: out = scale · Σ_i p[i, :]ᵀ q[i, :] over the rows of its group. A tile has 16
 // columns of p by 8 · NT of q, of which lane 4g + t has 2NT consecutive ones: n = NT (2t + u) + i.
 struct lf_rows_factors {

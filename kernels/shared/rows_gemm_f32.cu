@@ -11,6 +11,8 @@
 //   bias [matrices, width]; out and addend [n, width]. x, out, addend and dy are of f32, or bf16 if a flag
 //   says so. scale, bias and addend may be null, and the addend may be out. A launch has matrices first to first + tables: up to 16 that lie by themselves, or
 //   all of them, step bytes apart. It leaves the rows of other matrices as they are.
+//   rows_layers_f32 (W_e [gives, reads]) reads the operands of several products from a table of lf_layer, with any number
+//   of matrices that lie by themselves. rows_tables copies the tables of a program to the device.
 // Grid: 256 threads for a tile of 32 rows of one matrix, and 128 columns; where k is more than 256 (flag
 //   LF_ROWS_DEEP) 16 columns, and each warp has an eighth of the k axis. Tiles of columns before tiles of
 //   rows. Without order, the block behind the matrices' first tiles looks for an index without a matrix.
@@ -92,6 +94,13 @@ struct lf_rows_f32 {
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_f32_nt, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_f32, true); }
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_gemm_f32_nn, LF_ROWS_ROOM, LF_ROWS_POINTERS(const uchar), LF_ROWS_NUMBERS) { LF_ROWS_GEMM(lf_rows_f32, false); }
 LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_grad_f32, LF_ROWS_ROOM, LF_ROWS_GRAD_POINTERS, LF_ROWS_GRAD_NUMBERS) { LF_ROWS_GRAD(lf_rows_f32); }
+LF_ENTRY_SHARED(LF_ROWS_THREADS, rows_layers_f32, LF_ROWS_ROOM, LF_LAYERS_POINTERS, LF_LAYERS_NUMBERS) {
+  lf_rows_layers<lf_rows_f32>(t, part, rows, votes, table, trap, n, layers, launch);
+}
+
+LF_ENTRY(256, rows_tables, ((long, table), (const long, words)), ((int, count))) {
+  for (int i = (int)(t.group.x * 256 + t.index); i < count; i += 256 * (int)t.groups.x) table[i] = words[i];
+}
 
 #ifdef LF_RACE
 LF_RACE_CASE(rows_gemm_f32) {
@@ -104,6 +113,14 @@ LF_RACE_CASE(rows_gemm_f32) {
 #define LF_NO_SIZE 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
   lf_race_launch(rows_gemm_f32_nt, {6}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), nullptr, y.data(), (uchar*)w.data(),
                  (uchar*)v.data(), LF_NO_MATRIX, trap, 7, 300, 20, 2, 0, 2, 2, LF_ROWS_DEEP | LF_ROWS_WIDE, 0L, w_size, v_size, LF_NO_SIZE, 0);
+  long words[26] = {(long)y.data(), (long)x.data(), (long)index, 0, (long)scale.data(), 0, (long)y.data(), 300 | 20L << 32, 2 | 22L << 32, 0, 1 | 3L << 32};
+  for (int i = 0; i < 11; i++) words[11 + i] = words[i];
+  std::vector<float> z(7 * 20);
+  std::vector<long> table(26);
+  words[11] = (long)z.data(), words[17] = 0, words[20] = 3;
+  words[22] = (long)w.data(), words[23] = w_size, words[24] = (long)v.data(), words[25] = v_size;
+  lf_race_launch(rows_tables, {2}, {256}, 0, table.data(), words, 26);
+  lf_race_launch(rows_layers_f32, {6}, {256}, 0, (const lf_layer*)table.data(), trap, 7, 2, 0);
   lf_race_launch(rows_grad_f32, {4, 2}, {256}, 0, y.data(), x.data(), index, nullptr, scale.data(), dw.data(), dv.data(), LF_NO_MATRIX, 7, 20, 300, 2, 0, 2,
                  2, 0, 1, 0L, 20 | 60L << 30, 17 | 60L << 30, LF_NO_SIZE);
 }
