@@ -19,7 +19,7 @@
 //   rows_grad_f32: a block for 16 by 32 of a matrix (x) of each group (y).
 // Traffic: W_e once for each tile of its rows, x once for each tile of columns, mostly from caches; the
 //   result once. For adapters of rank r: x or the result once, and W_e n/32 times at most.
-// Shared memory: 21.5 KB. Registers: at most 124, none spilled.
+// Shared memory: 21.5 KB. Registers: at most 128, none spilled.
 // Reference: for i, j { e = index[i]; s = 0; for l < reads { s += x[i, l] W[e][l, j] }
 //                       out[i, j] = addend[i, j] + bias[e, j] + scale[e] s }
 //            for e, l, j { s = 0; for i with index[i] = e { s += x[i, l] dy[i, j] }; dW[e][l, j] = scale[e] s }
