@@ -3,6 +3,7 @@ package gpu
 import (
 	"slices"
 
+	"github.com/lorafuse/lorafuse/backend"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/tensor"
 )
@@ -78,8 +79,8 @@ func (c *compiler) startFromAdapters() *ir.Program {
 	return &changed
 }
 
-// heldLaunches returns the RowsGemms of a group, whose results are held, and the memory of these. Kernels of tensor cores
-// write the product with B as bfloat16 unless it has an addend, since its factors are rounded too.
+// heldLaunches returns the RowsGemms of a group, whose results are held, and the memory of these. Under bf16, kernels of
+// several layers write the product with B as bfloat16 unless it has an addend.
 func (c *compiler) heldLaunches(group []adapted) (lows, ups []ir.Launch, bytes int) {
 	hold := func(t ir.Type, store tensor.DType) ir.Ref {
 		v := ir.Ref{Space: spaceHeld, Offset: bytes, Type: t, Store: store}
@@ -94,7 +95,7 @@ func (c *compiler) heldLaunches(group []adapted) (lows, ups []ir.Launch, bytes i
 			up.In = append(up.In, a.addend)
 		}
 		store := tensor.Invalid
-		if !attr.HasC && c.layered(&up) {
+		if !attr.HasC && c.target.Precision == backend.BF16 && c.layered(&up) {
 			store = tensor.BF16
 		}
 		low.Out, up.Attr, up.Out = []ir.Ref{hold(low.Out[0].Type, low.Out[0].Store)}, attr, []ir.Ref{hold(up.Out[0].Type, store)}
