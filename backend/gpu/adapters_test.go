@@ -59,3 +59,24 @@ func TestStartFromAdapters(t *testing.T) {
 		require.Equal(t, c.want, ops, "%s: %v", c.name, p.Program)
 	}
 }
+
+// TestHeldPrecision: the product with B, which the Gemm adds, is stored as bfloat16 under bf16 only.
+func TestHeldPrecision(t *testing.T) {
+	p := program(t, "layer", func(b *builder) exec.Spec {
+		x, index := b.param(tensor.F32, 20, 512), b.param(tensor.I32, 20)
+		h := b.RowsGemm(ir.RowsProduct{X: x, Index: index, Weights: []ir.Value{b.param(tensor.F32, 4, 512)}, TB: true})
+		y := b.Linear(x, b.param(tensor.BF16, 512, 512), 0)
+		return results(b.Unary(ir.Neg, b.RowsGemm(ir.RowsProduct{X: h, Index: index, Weights: []ir.Value{b.param(tensor.F32, 512, 4)}, TB: true, C: y})))
+	})
+	for _, target := range metalTargets() {
+		want := tensor.F32
+		if target.Precision == backend.BF16 && target.Tables {
+			want = tensor.BF16
+		}
+		plan, err := New(p.Program, target)
+		require.NoError(t, err)
+		up := plan.prog.Launches[1]
+		require.Equal(t, ir.RowsGemm, up.Op)
+		require.Equal(t, want, up.Out[0].Stored(), "%v, tables %t", target.Precision, target.Tables)
+	}
+}
