@@ -156,6 +156,13 @@ func (p *Program) StoreBF16(dev backend.Device, spare int) *Program {
 	return p
 }
 
+// FixedSizes declares that the sizes of activations are fixed, as those of images, and not bounded. StoreBF16 then
+// applies to all computed values. The program must compute no gradients of parameters.
+func (p *Program) FixedSizes() *Program {
+	p.spec.FixedSizes = true
+	return p
+}
+
 // FixSumOrder sets whether sums are computed in the order of the formulas. Otherwise the compiler
 // may start a matrix multiplication from an addend, which is faster, but rounds differently
 // depending on other uses of a value. Use it to compare two programs bit for bit.

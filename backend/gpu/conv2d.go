@@ -59,5 +59,5 @@ func (p *conv2D) fill(r *Run) {
 	flags := operandFlags(0, tensor.F32, k, true) | operandFlags(weights, p.w.Type.DType, k, true)<<flagsShift
 	main.pointer("x", r.at(p.x)).pointer("w", weights).int("m", m).int("n", n).int("k", k).int("flags", flags).int("tiles_m", down).int("tiles_n", across)
 	main.int("height", in[1].N).int("width", in[2].N).int("c", in[3].N).int("out_height", out[1].N).int("out_width", out[2].N)
-	main.int("kernel_width", w[2].N).int("stride", p.a.Stride).int("top", p.a.Top).int("left", p.a.Left)
+	main.int("kernel_width", w[2].N).int("stride", p.a.Stride).int("top", p.a.Top).int("left", p.a.Left).int("stored", narrow(p.out, p.x))
 }

@@ -88,13 +88,14 @@ func prepareRMSNorm(c *compiler, l *ir.Launch) (step, error) {
 
 func prepareSoftmax(c *compiler, l *ir.Launch) (step, error) {
 	in, out := l.In[0], l.Out[0]
-	by, err := c.byRows("softmax", "softmax", "_f32")
+	stored := narrow(out, in)
+	by, err := c.byRows("softmax", "softmax", form(stored))
 	if err != nil {
 		return nil, err
 	}
 	return func(r *Run) {
 		rows, n := r.matrix(out)
-		by.sizes(by.begin(rows, n).pointer("out", r.at(out)).pointer("x", r.at(in)), rows, "n", n)
+		by.sizes(by.begin(rows, n).pointer("out", r.at(out)).pointer("x", r.at(in)), rows, "n", n).stored(stored)
 	}, nil
 }
 

@@ -107,9 +107,9 @@ var families = map[ir.Op]family{
 
 	ir.RowsGemm: {prepare: prepareRows, takes: takesRows, stores: storesRows}, ir.RowsGemmGrad: {prepare: prepareRowsGrad, stores: storesRowsGrad},
 
-	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax},
+	ir.RMSNorm: {prepare: prepareRMSNorm, stores: storesFirst(1)}, ir.RMSNormGrad: {prepare: prepareRMSNorm, stores: storesNormGrad}, ir.Softmax: {prepare: prepareSoftmax, stores: storesAll},
 	ir.LayerNorm: {prepare: prepareLayerNorm, stores: storesFirst(1)}, ir.LayerNormGrad: {prepare: prepareLayerNorm, stores: storesFirst(2)},
-	ir.GroupNorm: {prepare: prepareGroupNorm}, ir.Conv2D: {prepare: prepareConv2D},
+	ir.GroupNorm: {prepare: prepareGroupNorm, stores: storesFirst(1)}, ir.Conv2D: {prepare: prepareConv2D, stores: storesFirst(1)},
 	ir.Activate: {prepare: prepareActivate, takes: takesActivate, stores: storesAll}, ir.ActivateGrad: {prepare: prepareActivate, takes: takesActivate, stores: storesAll},
 	ir.RoPETable: {prepare: prepareRoPETable}, ir.RoPE: {prepare: prepareRoPE, stores: storesFirst(1)},
 	ir.GLU: {prepare: prepareGLU, takes: takesGLU, stores: storesAll}, ir.GLUGrad: {prepare: prepareGLU, takes: takesGLU, stores: storesAll},

@@ -42,13 +42,21 @@ func Rows(t *testing.T, dev backend.Device) {
 	}
 }
 
-// Images checks convolutions with precision bf16, in small tiles and in large ones.
+// Images checks convolutions with precision bf16, in small tiles and in large ones, and of images that are stored as
+// bf16.
 func Images(t *testing.T, dev backend.Device) {
 	for _, size := range [][3]int{{120, 130, 4}, {9, 11, 40}, {10, 7, 3}} {
 		v := newValues(7)
 		x, w, bias := v.floats(tensor.F32, 1, 1, size[0], size[1], size[2]), v.floats(tensor.BF16, 1, 66, 3, 3, size[2]), v.floats(tensor.F32, 1, 66)
 		a := ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Bottom: 1, Right: 1}
 		v.check(t, dev, 0.03, v.g.Of(v.g.IR().Conv2D(x.Value(), w.Value(), bias.Value(), a)))
+	}
+	for _, size := range [][3]int{{120, 130, 72}, {12, 9, 66}, {8, 7, 40}, {8, 7, 13}} {
+		v, channels := newValues(8), size[2]
+		x, w := v.floats(tensor.F32, 1, 1, size[0], size[1], 2), v.floats(tensor.BF16, 0.3, channels, 2, 3, 2)
+		y := x.Conv2D(w, v.floats(tensor.F32, 1, channels), ir.Conv2DAttr{Stride: 1, Top: 1, Left: 1, Right: 1})
+		y = y.GroupNorm(v.floats(tensor.F32, 1, channels), v.floats(tensor.F32, 1, channels), 1, 1e-6).Activate(ir.SiLU)
+		v.checkStored(t, dev, 0.03, y.Conv2D(v.floats(tensor.BF16, 0.3, 66, 1, 1, channels), v.floats(tensor.F32, 1, 66), ir.Conv2DAttr{Stride: 1}), ir.Conv2D, ir.GroupNorm, ir.Activate)
 	}
 }
 

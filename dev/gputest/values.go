@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,16 +115,43 @@ func (v *values) check(t testing.TB, dev backend.Device, limit float64, outs ...
 	got := v.on(t, dev, outs)
 	require.Equal(t, got, v.on(t, dev, outs), "a second run")
 	for i := range outs {
-		squares := 0.0
-		for _, w := range want[i].Data {
-			squares += w * w
-		}
-		rms := math.Sqrt(squares / float64(max(1, len(want[i].Data))))
-		require.Len(t, got[i], len(want[i].Data))
-		for j, w := range want[i].Data {
-			if d := math.Abs(float64(got[i][j]) - w); !(d <= limit*(math.Abs(w)+rms)) {
-				require.Failf(t, "wrong", "output %d element %d: %v, expected %v", i, j, got[i][j], w)
-			}
+		requireClose(t, want[i].Data, got[i], limit, "output %d", i)
+	}
+}
+
+// checkStored requires the reference's result within limit of a program whose values have fixed sizes and are stored
+// as bf16, at least those that the given operations compute.
+func (v *values) checkStored(t testing.TB, dev backend.Device, limit float64, out graph.Tensor, ops ...ir.Op) {
+	t.Helper()
+	want, err := v.g.IR().Reference([]ir.Value{out.Value()}, v.hosts, nil)
+	require.NoError(t, err)
+	b := Bind(t, dev, v.g.Program().Result("out", out).FixedSizes().StoreBF16(dev, 0))
+	for _, l := range b.Program().Launches {
+		stored := l.Out[0].Store == tensor.BF16 || l.Out[0].Space == ir.SpaceArg // the result
+		require.True(t, stored || !slices.Contains(ops, l.Op), "%v is stored as f32", l.Op)
+	}
+	for name, x := range v.args {
+		b.Set(t, name, x.Data)
+	}
+	require.NoError(t, b.RunWait(context.Background()))
+	n := len(want[0].Data)
+	got, err := (&tensor.Tensor{DType: tensor.F32, Shape: []int{n}, Data: b.Get(t, "out", 4*n)}).Float32s()
+	require.NoError(t, err)
+	requireClose(t, want[0].Data, got, limit, "stored")
+}
+
+// requireClose bounds differences by limit, relative to the element and the root mean square of all.
+func requireClose(t testing.TB, want []float64, got []float32, limit float64, format string, args ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	squares := 0.0
+	for _, w := range want {
+		squares += w * w
+	}
+	rms := math.Sqrt(squares / float64(max(1, len(want))))
+	for i, w := range want {
+		if d := math.Abs(float64(got[i]) - w); !(d <= limit*(math.Abs(w)+rms)) {
+			require.Failf(t, "wrong", "%s, element %d: %v, expected %v", fmt.Sprintf(format, args...), i, got[i], w)
 		}
 	}
 }

@@ -131,6 +131,7 @@ var normCases = []testCase{
 			v, i := g.TopK(in[0], 4)
 			return []ir.Value{v, i}
 		}},
+	softmaxCase("long", "f32[2,1100]", normal),
 	softmaxCase("", "f32[5,33]", normal),
 	softmaxCase("vector", "f32[7]", normal),
 	softmaxCase("three axes", "f32[2,3,64]", normal),

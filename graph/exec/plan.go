@@ -40,6 +40,9 @@ type Spec struct {
 	// Spare allows one part in Spare of the arena for values that keep full precision although they could be stored
 	// narrower. Zero means none.
 	Spare int
+	// FixedSizes declares that the rows of activations have no bounded axis, as those of images whose size is fixed. Computed
+	// values of any shape then count as activations. It is not for programs with gradients of parameters.
+	FixedSizes bool
 	// StoreAll also stores params, results and values of any shape in the narrower type, if the device supports it.
 	// Tests of stored values use it.
 	StoreAll bool

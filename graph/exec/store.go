@@ -84,14 +84,15 @@ func (p *planner) readers() map[output][]ir.Value {
 	return readers
 }
 
-// isActivation reports whether a value has an axis with a bound above storedRows: rows of tokens.
+// isActivation reports whether a value has an axis with a bound above storedRows, as rows of tokens have, or a fixed
+// number of rows above it, as images have.
 func (p *planner) isActivation(t ir.Type) bool {
 	for _, d := range t.Shape {
 		if d.Var != 0 && p.g.Bounds[d.Var].Max > storedRows {
 			return true
 		}
 	}
-	return false
+	return p.spec.FixedSizes && len(t.Shape) > 1 && t.Shape[:len(t.Shape)-1].Elements(p.dims) > storedRows
 }
 
 // updatePairs returns the updated params, each with its new value: either both are stored narrower or neither. It also

@@ -42,10 +42,12 @@ func TestStoredTrainingStepText(t *testing.T) {
 }
 
 // chain builds rows that products read, of a product and of a function of it, and a table into which the last ones are
-// written.
+// written. There are 16 rows, or a bounded number of them if rows is not zero.
 func chain(rows int) (*ir.Graph, exec.Spec) {
-	g := ir.New()
-	n := g.Bound("n", rows)
+	g, n := ir.New(), ir.Static(16)
+	if rows > 0 {
+		n = g.Bound("n", rows)
+	}
 	x := g.Param("x", ir.Type{DType: tensor.F32, Shape: ir.Shape{n, ir.Static(64)}})
 	w, table := g.Param("w", f32(64, 64)), g.Param("table", f32(128, 64))
 	at := g.Param("at", ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(1)})
@@ -113,6 +115,14 @@ func TestStore(t *testing.T) {
 	made, args := storedAs(plan(t, g, storing(spec, keepsAll)))
 	assert.Equal(t, map[ir.Op]int{ir.ScatterRows: 1}, made)
 	assert.Equal(t, []string{"pool"}, args)
+	g, spec = chain(0)
+	spec.FixedSizes = true
+	made, args = storedAs(plan(t, g, storing(spec, keepsAll)))
+	assert.Equal(t, map[ir.Op]int{ir.Gemm: 1, ir.Unary: 1, ir.UpdateRows: 1}, made, "fixed sizes")
+	assert.Equal(t, []string{"table"}, args)
+	g, spec = chain(0)
+	made, _ = storedAs(plan(t, g, storing(spec, keepsAll)))
+	assert.Equal(t, map[ir.Op]int{ir.UpdateRows: 1}, made, "fixed sizes that are not declared")
 	g, spec = chain(64)
 	before := plan(t, g, spec).Arena
 	assert.Equal(t, before/2, plan(t, g, storing(spec, keepsAll)).Arena)

@@ -42,6 +42,9 @@ type Spec struct {
 	// Whole recomputes values that depend only on parameters (norms of weights) in every run,
 	// instead of after each parameter change.
 	Whole bool
+	// FixedSizes declares that activations have no bounded axis, because the program is for one
+	// size of image; see graph.Program.FixedSizes.
+	FixedSizes bool
 	// Build emits the graph, and adds results and updates to p.
 	Build func(b *nn.Builder, p *graph.Program)
 }
@@ -77,6 +80,9 @@ func (r *Runtime) Plan(s *Slot, spec Spec) (*Draft, error) {
 	b := nn.NewBuilder(g, r.params, o)
 	p := g.Program()
 	spec.Build(b, p)
+	if spec.FixedSizes {
+		p.FixedSizes()
+	}
 	if o.Cache != nil {
 		for _, e := range o.Cache.Entries {
 			p.Update(e.Param, e.Updated)

@@ -6,8 +6,9 @@
 // gathered from x as its tiles are written to shared memory, zero outside of the image,
 // and lies nowhere else.
 //
-// Layout: x [b, height, width, c] f32, w [n, kh, kw, c] f32, f16 or bf16, bias [n] or null,
-//   out [m, n] with m = b·out_height·out_width.
+// Layout: x [b, height, width, c], w [n, kh, kw, c] f32, f16 or bf16, bias [n] or null,
+//   out [m, n] with m = b·out_height·out_width; out and x in f32 or bf16, by bits 0 and 1 of
+//   stored.
 // Grid: tiles of the output in the order of lf_tile_order. *_mma_128: 256 threads, tiles of
 //   128 by 128; *_mma_64: 128 threads, 64 by 64; operands rounded to bfloat16, sums in
 //   float32. *_f32: 256 threads, 64 by 64, exactly.
@@ -19,17 +20,19 @@
 #include "image.h"
 #include "mma_tile.cuh"
 
-// The chunks of a tile of the image that this thread copies, as lf_stager's.
+// The chunks of a tile of the image that this thread copies, as lf_stager's: bf16 of eight
+// channels by cp.async.
 template <int R, int THREADS>
 struct lf_gatherer {
   static constexpr int count = R * 4 / THREADS;
   lf_image image;
   lf_window window[count];
-  bool some[count];
+  bool some[count], eights;
   float4 w[count][2];
 
   LF_DEVICE void set(const lf_image& of, int first, int rows) {
     image = of;
+    eights = of.types.bf16(1) && (of.c & 7) == 0 && ((size_t)of.x & 15) == 0;
 #pragma unroll
     for (int q = 0; q < count; q++) {
       int r = first + (int)threadIdx.x / 4 + q * (THREADS / 4);
@@ -38,15 +41,23 @@ struct lf_gatherer {
     }
   }
 
-  LF_DEVICE void fetch(const lf_operand& o, int k0, unsigned char*, const float*, const lf_drop&) {
+  LF_DEVICE void fetch(const lf_operand& o, int k0, unsigned char* tile, const float*, const lf_drop&) {
     int k = k0 + (int)threadIdx.x % 4 * 8;
+    unsigned char* to = lf_stager<R, THREADS, 8, false>::slot(o, tile);
 #pragma unroll
-    for (int q = 0; q < count; q++)
+    for (int q = 0; q < count; q++) {
+      if (eights) {
+        long i = some[q] && k < o.k ? image.find(window[q], k) : -1;
+        lf_cp_async16(to + 16 * THREADS * q, (const lf_bf16*)image.x + (i < 0 ? 0 : i), i >= 0);
+        continue;
+      }
 #pragma unroll
       for (int h = 0; h < 2; h++) w[q][h] = image.four(window[q], k + 4 * h, some[q] ? o.k : 0);
+    }
   }
 
   LF_DEVICE void store(const lf_operand& o, int, unsigned char* tile, const float*, const lf_drop&) const {
+    if (eights) return;
     unsigned char* to = lf_stager<R, THREADS, 8, false>::slot(o, tile);
 #pragma unroll
     for (int q = 0; q < count; q++) *(uint4*)(to + 16 * THREADS * q) = lf_pack8(w[q][0], w[q][1]);
@@ -54,7 +65,7 @@ struct lf_gatherer {
 };
 
 template <class T, int SIZE>
-LF_DEVICE void lf_conv2d(unsigned char* shared, float* out, const float* bias, const lf_image& image, const void* w, int m, int n, int k,
+LF_DEVICE void lf_conv2d(unsigned char* shared, void* out, const float* bias, const lf_image& image, const void* w, int m, int n, int k,
                          unsigned flags, int tiles_m, int tiles_n) {
   float* books = (float*)(shared + LF_STAGES * T::stage_bytes);
   int ti, tj;
@@ -66,18 +77,18 @@ LF_DEVICE void lf_conv2d(unsigned char* shared, float* out, const float* bias, c
   a.set(image, ti * SIZE, m);
   T tile;
   tile.run(a, shared, books, all, 0, (k + LF_TILE_K - 1) / LF_TILE_K, ti * SIZE, tj * SIZE, m, n, none);
-  tile.write(out, bias, 0, {0}, ti * SIZE, tj * SIZE, m, n);
+  tile.write(out, bias, 0, image.types, ti * SIZE, tj * SIZE, m, n);
 }
 
 typedef lf_tile<128, 128, 64, 32, 4, false, false> lf_tile_128;
 typedef lf_tile<64, 64, 32, 32, 8, false, false> lf_tile_64;
 
-#define LF_IMAGE_PARAMS int height, int width, int c, int out_height, int out_width, int kernel_width, int stride, int top, int left
-#define LF_IMAGE {x, height, width, c, out_height, out_width, kernel_width, stride, top, left, (c & 3) == 0 && ((size_t)x & 15) == 0}
+#define LF_IMAGE_PARAMS int height, int width, int c, int out_height, int out_width, int kernel_width, int stride, int top, int left, int stored
+#define LF_IMAGE {x, {stored}, height, width, c, out_height, out_width, kernel_width, stride, top, left, (c & 3) == 0 && ((size_t)x & 15) == 0}
 
 #define LF_CONV2D(size, resident)                                                                                                        \
   extern "C" __global__ void __launch_bounds__(lf_tile_##size::threads, resident)                                                        \
-      conv2d_mma_##size(float* out, const float* bias, const float* x, const void* w, int m, int n, int k, unsigned flags, int tiles_m,   \
+      conv2d_mma_##size(void* out, const float* bias, const void* x, const void* w, int m, int n, int k, unsigned flags, int tiles_m,     \
                         int tiles_n, LF_IMAGE_PARAMS) {                                                                                  \
     LF_DYN_SHARED(unsigned char, shared);                                                                                                \
     lf_image image = LF_IMAGE;                                                                                                           \
@@ -90,7 +101,7 @@ LF_CONV2D(64, 3);
 #define LF_K 32 // of the k axis in shared memory
 
 extern "C" __global__ void __launch_bounds__(256, 3)
-    conv2d_f32(float* out, const float* bias, const float* x, const void* w, int m, int n, int k, unsigned flags, int tiles_m, int tiles_n,
+    conv2d_f32(void* out, const float* bias, const void* x, const void* w, int m, int n, int k, unsigned flags, int tiles_m, int tiles_n,
                LF_IMAGE_PARAMS) {
   LF_SHARED(float, sa, [LF_K][68]);
   LF_SHARED(float, sb, [LF_K][68]);
@@ -128,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(256, 3)
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       int r = m0 + ty + 16 * i, o = n0 + tx + 16 * j;
-      if (r < m && o < n) out[(long long)r * n + o] = sum[i][j] + (bias ? bias[o] : 0.0f);
+      if (r < m && o < n) lf_store(image.types, 0, out, (long)r * n + o, sum[i][j] + (bias ? bias[o] : 0.0f));
     }
 }
 LF_KERNEL(conv2d_f32);
@@ -141,9 +152,11 @@ LF_RACE_CASE(conv2d) {
   std::vector<float> out(2 * 5 * 7 * 9);
   unsigned flags = 1 << 5 | (LF_WIDE | 1 << 5) << 8;
   int shared = LF_STAGES * lf_tile_64::stage_bytes + 4 * LF_BOOKS;
-  lf_race_launch(conv2d_mma_64, {2}, {128}, shared, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
-  lf_race_launch(conv2d_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags,
-                 1, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
-  lf_race_launch(conv2d_f32, {2}, {256}, 0, out.data(), nullptr, x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1);
+  for (int stored : {0, 3}) {
+    lf_race_launch(conv2d_mma_64, {2}, {128}, shared, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1, stored);
+    lf_race_launch(conv2d_mma_128, {1}, {256}, LF_STAGES * lf_tile_128::stage_bytes + 4 * LF_BOOKS, out.data(), bias.data(), x.data(), w.data(), 70, 9, 72, flags,
+                   1, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1, stored);
+    lf_race_launch(conv2d_f32, {2}, {256}, 0, out.data(), nullptr, x.data(), w.data(), 70, 9, 72, flags, 2, 1, 5, 7, 8, 5, 7, 3, 1, 1, 1, stored);
+  }
 }
 #endif

@@ -7,8 +7,9 @@
 // image, and lies nowhere else. Sums in float32, operands rounded to bfloat16
 // (conv2d_mma_64) or exact (conv2d_mma_f32_64).
 //
-// Layout: x [b, height, width, c] f32, w [n, kh, kw, c] f32, f16 or bf16, bias [n] or null,
-//   out [m, n] with m = b·out_height·out_width.
+// Layout: x [b, height, width, c], w [n, kh, kw, c] f32, f16 or bf16, bias [n] or null,
+//   out [m, n] with m = b·out_height·out_width; out and x in f32 or bf16, by bits 0 and 1 of
+//   stored.
 // Grid: tiles of the output of 64 by 64 in the order of lf_tile_order; 128 threads.
 // Traffic: x once for each 64 columns of the output, the windows of neighbouring pixels
 //   share all but one of kw of theirs; w m/64 times, from the cache.
@@ -54,26 +55,25 @@ struct conv2d_args {
   LF_ARGS;
   int m, n, k;
   uint flags;
-  int tiles_m, tiles_n, height, width, c, out_height, out_width, kernel_width, stride, top, left;
+  int tiles_m, tiles_n, height, width, c, out_height, out_width, kernel_width, stride, top, left, stored;
 };
 
 #define LF_CONV2D(name, C)                                                                                                      \
-  LF_KERNEL(128) name(device float* out [[buffer(0)]], device const float* bias [[buffer(1)]],                                  \
-                      device const float* x [[buffer(2)]], device const uchar* w [[buffer(3)]],                                 \
+  LF_KERNEL(128) name(device uchar* out [[buffer(0)]], device const float* bias [[buffer(1)]],                                  \
+                      device const uchar* x [[buffer(2)]], device const uchar* w [[buffer(3)]],                                 \
                       constant conv2d_args& a [[buffer(4)]], LF_THREAD) {                                                       \
     LF_BEGIN;                                                                                                                   \
     threadgroup uint4 shared[C::words];                                                                                         \
-    lf_image image = {x, a.height, a.width, a.c, a.out_height, a.out_width, a.kernel_width, a.stride, a.top, a.left,            \
+    lf_image image = {x, {a.stored}, a.height, a.width, a.c, a.out_height, a.out_width, a.kernel_width, a.stride, a.top, a.left,            \
                       LF_FOURS(a, a.c, 4u)};                                                                                    \
-    lf_products all = lf_one_product((device const uchar*)x, w, a.k, a.flags);                                                  \
+    lf_products all = lf_one_product(x, w, a.k, a.flags);                                                  \
     int ti, tj;                                                                                                                 \
     lf_tile_order((int)t.group.x, a.tiles_m, a.tiles_n, ti, tj);                                                                \
     lf_gatherer<C> gatherer;                                                                                                    \
     gatherer.set(t, image, ti * LF_TILE, a.m);                                                                                  \
     lf_tile<C, false, false> tile;                                                                                              \
     tile.run(gatherer, t, shared, all, 0, (a.k + LF_TILE_K - 1) / LF_TILE_K, ti * LF_TILE, tj * LF_TILE, a.m, a.n, lf_no_drop()); \
-    lf_mixed f32 = {0};                                                                                                         \
-    tile.write(t, shared, f32, out, LF_BOUND(a, 1), bias, false, bias, 0, ti * LF_TILE, tj * LF_TILE, a.m, a.n);                \
+    tile.write(t, shared, image.types, out, LF_BOUND(a, 1), bias, false, bias, 0, ti * LF_TILE, tj * LF_TILE, a.m, a.n);                \
   }
 LF_CONV2D(conv2d_mma_64, lf_cells_bf16)
 LF_CONV2D(conv2d_mma_f32_64, lf_cells_f32)

@@ -2,11 +2,11 @@
 // that the row can be taken by four.
 #pragma once
 
-#include "mixed.h"
-#include "row.h"
+#include "softmax.h"
 
 LF_DEVICE lf_softmax lf_logits(lf_thread t, LF_GLOBAL const float* x, int v, bool wide, LF_GROUP float2* part) {
-  return wide ? lf_softmax_row<4>(t, x, v, part) : lf_softmax_row<1>(t, x, v, part);
+  lf_all_f32 types;
+  return wide ? lf_softmax_row<4>(t, types, 0, x, 0, v, part) : lf_softmax_row<1>(t, types, 0, x, 0, v, part);
 }
 
 // The difference of two large numbers comes first.

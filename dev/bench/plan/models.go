@@ -160,7 +160,7 @@ func (x *programs) decode(name string, hold func(*host.Host, backend.Info) (*eng
 // code returns the encoder or the decoder of an autoencoder for an image, without tiles.
 func (x *programs) code(name string, f vae.Autoencoder, output string) Program {
 	n := side / f.Space().Pixels
-	return x.program(fmt.Sprintf("%s, %d² pixels", name, side), nil, 0, bare, engine.Spec{Bounds: map[string]int{vae.Rows: n, vae.Columns: n}, Build: func(b *nn.Builder, p *graph.Program) {
+	return x.program(fmt.Sprintf("%s, %d² pixels", name, side), nil, 0, bare, engine.Spec{Bounds: map[string]int{vae.Rows: n, vae.Columns: n}, FixedSizes: true, Build: func(b *nn.Builder, p *graph.Program) {
 		p.Result(output, x.m.Build(b).Output(b, output))
 	}})
 }

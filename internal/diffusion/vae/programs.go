@@ -39,9 +39,10 @@ type size struct{ rows, columns int }
 // spec returns the program that runs a coder for latents of a size.
 func (v *VAE) spec(c *coder, s size) engine.Spec {
 	return engine.Spec{
-		Name:   c.output,
-		Bounds: map[string]int{Rows: s.rows, Columns: s.columns},
-		Build:  func(b *nn.Builder, g *graph.Program) { g.Result(c.output, c.emit(v.family, b)) },
+		Name:       c.output,
+		Bounds:     map[string]int{Rows: s.rows, Columns: s.columns},
+		FixedSizes: true,
+		Build:      func(b *nn.Builder, g *graph.Program) { g.Result(c.output, c.emit(v.family, b)) },
 	}
 }
 
