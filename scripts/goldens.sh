@@ -56,7 +56,7 @@ some() {
 	goldens internal/serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 	goldens internal/diffusion/dit 'TestGoldens/^(flux|zimage|qwenimage-edit-zero-cond)$|TestTraces/^qwenimage$'
-	goldens internal/diffusion/vae 'TestGoldens'
+	goldens internal/diffusion/vae 'TestGoldens|TestRounding'
 }
 
 # all runs every test. Training takes as long as the rest, so both run in parallel.
@@ -69,7 +69,7 @@ all() {
 	goldens internal/serve/batching 'TestMixedOnAnyDevice'
 	goldens graph 'TestScenes|TestHandWrittenLoRAIsOneProduct'
 	goldens internal/diffusion/dit 'TestGoldens|TestTraces|TestFlux2|TestZImage|TestQwenImage21|TestKandinsky5'
-	goldens internal/diffusion/vae 'TestGoldens'
+	goldens internal/diffusion/vae 'TestGoldens|TestRounding'
 	goldens internal/diffusion 'TestSampling|TestEncoders'
 	wait $training
 }

@@ -8,10 +8,17 @@ latents as a pipeline hands them to a transformer, and where the case has tiles 
 The same command gives the same bytes.
 
   python scripts/make_vae_goldens.py --out internal/diffusion/vae/testdata
+
+With --rounding, it writes to rounding.json how far autocast to bfloat16 is from float64 in each folder with a
+golden.safetensors: root mean squares of differences, relative to the root mean squares of the exact values.
+
+  python scripts/make_vae_goldens.py --out internal/diffusion/vae/testdata --rounding internal/diffusion/vae/testdata/* testdata/dit/vae-*
 """
 import argparse
+import json
 import os
 
+import diffusers
 import torch
 from diffusers import AutoencoderKL, AutoencoderKLFlux2, AutoencoderKLQwenImage, Flux2Pipeline
 from safetensors.torch import load_file, save_file
@@ -92,10 +99,40 @@ def case(name, folder):
     print(name, {k: (list(v.shape), round(v.abs().max().item(), 3)) for k, v in out.items()})
 
 
+def rms(x):
+    return float(x.double().pow(2).mean().sqrt())
+
+
+@torch.no_grad()
+def rounding(folder):
+    """{result: relative error under autocast} of the pictures and latents of a golden."""
+    golden = load_file(os.path.join(folder, "golden.safetensors"))
+    model = os.path.join(folder, "vae") if os.path.isdir(os.path.join(folder, "vae")) else folder
+    with open(os.path.join(model, "config.json")) as f:
+        cls = getattr(diffusers, json.load(f)["_class_name"])
+    frames = lambda x: x.unsqueeze(2) if cls is AutoencoderKLQwenImage and x.ndim == 4 else x
+
+    def results(dtype, autocast):
+        vae = cls.from_pretrained(model, torch_dtype=dtype).eval()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            moments = vae.encode(frames(golden["image"].to(dtype))).latent_dist
+            return {"mean": moments.mean, "logvar": moments.logvar, "decoded": vae.decode(frames(golden["latents"].to(dtype))).sample}
+
+    exact, rounded = results(torch.float64, False), results(torch.float32, True)
+    return {name: float(f"{rms(rounded[name] - want) / rms(want):.4g}") for name, want in exact.items()}
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", action="append")
+    parser.add_argument("--rounding", nargs="+", metavar="FOLDER", help="write rounding.json for these folders, and nothing else")
     args = parser.parse_args()
+    if args.rounding:
+        torch.set_num_threads(1)
+        found = {os.path.basename(folder): rounding(folder) for folder in args.rounding if os.path.isdir(folder)}
+        with open(os.path.join(args.out, "rounding.json"), "w") as f:
+            f.write(json.dumps(found, indent=1) + "\n")
+        raise SystemExit
     for name in args.only or CASES:
         case(name, os.path.join(args.out, name))
