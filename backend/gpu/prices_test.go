@@ -26,8 +26,8 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// decomposed lists the operations of these programs that have no kernel.
-var decomposed []string
+// decomposed lists the operations of these programs that have no kernel: attention with a head of 512 channels.
+var decomposed = []string{"Attention"}
 
 // TestPrices compares the cost of real programs with testdata/prices.md.
 //
@@ -86,7 +86,7 @@ func priced(t *testing.T) (all []plan.Program) {
 	for _, x := range []struct {
 		name  string
 		write func(dir string) error
-	}{{"8B", llama.WriteEmpty}, {"FLUX block", checkpoint.FluxBlock.WriteEmpty}, {"Qwen-Image block", writeQwenImageBlock}, {"VAE level of 128 channels", writeVAELevel}} {
+	}{{"8B", llama.WriteEmpty}, {"FLUX block", checkpoint.FluxBlock.WriteEmpty}, {"Qwen-Image block", writeQwenImageBlock}, {"VAE level of 128 channels", writeVAELevel}, {"FLUX VAE", writeFluxVAE}} {
 		dir := t.TempDir()
 		require.NoError(t, x.write(dir))
 		m, err := model.Open(dir)
@@ -234,29 +234,60 @@ func writeQwenImageBlock(dir string) error {
 	return checkpoint.WriteEmpty(dir, diffusersWeights, []byte(`{"_class_name": "QwenImageTransformer2DModel", "num_layers": 1}`), l)
 }
 
-// writeVAELevel writes the first level of the autoencoder of FLUX.1, with one residual block, and the two of its
-// middle.
-func writeVAELevel(dir string) error {
-	const size, latent = 128, 16
+// writeVAE writes an autoencoder of FLUX.1's architecture with the given channels of its levels. Each level of the
+// encoder has the given number of residual blocks. If attention is false, the middle has none.
+func writeVAE(dir string, widths []int, layers int, attention bool) error {
+	const latent = 16
 	var l tensors
-	for part, ends := range map[string][2]int{"encoder": {3, 2 * latent}, "decoder": {latent, 3}} {
-		l.layer(part+".conv_in", size, ends[0], 3, 3)
-		l.layer(part+".conv_out", ends[1], size, 3, 3)
-		l.layer(part+".conv_norm_out", size)
-		blocks := []string{".mid_block.resnets.0.", ".mid_block.resnets.1.", ".down_blocks.0.resnets.0."}
-		if part == "decoder" {
-			blocks = append(blocks[:2], ".up_blocks.0.resnets.0.", ".up_blocks.0.resnets.1.")
-		}
-		for _, block := range blocks {
-			for _, n := range []string{"1", "2"} {
-				l.layer(part+block+"norm"+n, size)
-				l.layer(part+block+"conv"+n, size, size, 3, 3)
-			}
+	block := func(name string, in, out int) {
+		l.layer(name+".norm1", in)
+		l.layer(name+".conv1", out, in, 3, 3)
+		l.layer(name+".norm2", out)
+		l.layer(name+".conv2", out, out, 3, 3)
+		if in != out {
+			l.layer(name+".conv_shortcut", out, in, 1, 1)
 		}
 	}
-	return checkpoint.WriteEmpty(dir, diffusersWeights, []byte(`{"_class_name": "AutoencoderKL", "block_out_channels": [128], "layers_per_block": 1,
-		"latent_channels": 16, "mid_block_add_attention": false, "use_quant_conv": false, "use_post_quant_conv": false}`), l)
+	half := func(part string, widths []int, layers, middle, colours, moments int, levels, change string) {
+		first, last := widths[0], widths[len(widths)-1]
+		l.layer(part+".conv_in", first, colours, 3, 3)
+		for i, width := range widths {
+			for j := range layers {
+				block(fmt.Sprintf("%s.%s.%d.resnets.%d", part, levels, i, j), first, width)
+				first = width
+			}
+			if i < len(widths)-1 {
+				l.layer(fmt.Sprintf("%s.%s.%d.%s.0.conv", part, levels, i, change), width, width, 3, 3)
+			}
+		}
+		for _, n := range []string{"0", "1"} {
+			block(part+".mid_block.resnets."+n, middle, middle)
+		}
+		if attention {
+			l.layer(part+".mid_block.attentions.0.group_norm", middle)
+			for _, n := range []string{"to_q", "to_k", "to_v", "to_out.0"} {
+				l.layer(part+".mid_block.attentions.0."+n, middle, middle)
+			}
+		}
+		l.layer(part+".conv_norm_out", last)
+		l.layer(part+".conv_out", moments, last, 3, 3)
+	}
+	middle := widths[len(widths)-1]
+	half("encoder", widths, layers, middle, 3, 2*latent, "down_blocks", "downsamplers")
+	up := slices.Clone(widths)
+	slices.Reverse(up)
+	half("decoder", up, layers+1, middle, latent, 3, "up_blocks", "upsamplers")
+	config, err := json.Marshal(map[string]any{"_class_name": "AutoencoderKL", "block_out_channels": widths, "layers_per_block": layers, "latent_channels": latent,
+		"mid_block_add_attention": attention, "use_quant_conv": false, "use_post_quant_conv": false})
+	if err != nil {
+		return err
+	}
+	return checkpoint.WriteEmpty(dir, diffusersWeights, config, l)
 }
+
+func writeVAELevel(dir string) error { return writeVAE(dir, []int{128}, 1, false) }
+
+func writeFluxVAE(dir string) error { return writeVAE(dir, []int{128, 256, 512, 512}, 2, true) }
 
 // operations returns programs of one operation.
 func operations() []plan.Program {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/lorafuse/lorafuse/internal/ir"
+	"github.com/lorafuse/lorafuse/tensor"
 )
 
 // attentionLimit allows for the order of the sums over keys.
@@ -215,5 +216,12 @@ func attentionCases() []testCase {
 		}
 		out = append(out, back)
 	}
-	return out
+	// Constants by which queries see all keys need no mask if attention is decomposed.
+	return append(out, testCase{op: ir.Attention, name: "all keys, wide heads", limit: attentionLimit, lossOuts: 1,
+		in: []input{arg("f32[7,520]", normal), arg("f32[9,520]", normal), arg("f32[9,520]", normal)},
+		build: func(g *ir.Graph, in []ir.Value) []ir.Value {
+			ends := ir.Type{DType: tensor.I32, Shape: ir.ShapeOf(7)}
+			o, lse := g.Attention(in[0], in[1], in[2], g.Const(0, ends), g.Const(9, ends), ir.AttentionAttr{Heads: 2, KVHeads: 2, HeadDim: 260, Scale: 0.06})
+			return []ir.Value{o, lse}
+		}})
 }

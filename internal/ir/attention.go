@@ -75,17 +75,15 @@ var _ = define(Attention, OpDef{Name: "Attention", Doc: attentionDoc,
 		}
 		q, k, v := g.splitHeads(in[0], a.Heads, a.Heads), g.splitHeads(in[1], a.KVHeads, a.Heads), g.splitHeads(in[2], a.KVHeads, a.Heads)
 		s, _ := g.scores(a, q, k, in, 5)
-		seen, t := g.seen(in[3], in[4], g.Type(in[1]).Shape[0], a), g.Type(s)
-		s = g.Where(seen, s, g.Const(-1e30, t))
-		m := g.keepReduce(ReduceMax, s)
-		e := g.Where(seen, g.Unary(Exp, g.Sub(s, m)), g.Const(0, t))
-		sum := g.keepReduce(ReduceSum, e)
-		some := g.Compare(Greater, sum, g.Const(0, g.Type(sum)))
-		o := g.MatMul(g.Div(e, g.Where(some, sum, g.Const(1, g.Type(sum)))), v, false, false)
-		lse := g.Where(some, g.Add(m, g.Unary(Log, sum)), g.Const(math.Inf(-1), g.Type(sum)))
-		n := g.Type(in[0]).Shape[0]
+		n, m := g.Type(in[0]).Shape[0], g.Type(in[1]).Shape[0]
+		var p, lse Value
+		if g.seesAll(in[3], in[4], m, a) {
+			p, lse = g.softmaxOfAll(s)
+		} else {
+			p, lse = g.softmaxOfSeen(s, g.seen(in[3], in[4], m, a))
+		}
 		lse = g.Transpose(g.Reshape(lse, Shape{Static(a.Heads), n}), 1, 0)
-		return []Value{g.joinHeads(o, a.Heads), lse}
+		return []Value{g.joinHeads(g.MatMul(p, v, false, false), a.Heads), lse}
 	},
 	Gradient: func(b *Backward) {
 		g, a := b.G, b.Attr.(AttentionAttr)
@@ -297,6 +295,33 @@ func (g *Graph) scores(a AttentionAttr, q, k Value, in []Value, bias int) (s, sl
 		s = g.Add(s, g.relative(in[bias], g.Type(q).Shape[1]))
 	}
 	return s, slope
+}
+
+// softmaxOfAll returns the softmax of scores s [heads,n,m] and their log-sum-exp [heads,n,1].
+func (g *Graph) softmaxOfAll(s Value) (p, lse Value) {
+	m := g.keepReduce(ReduceMax, s)
+	return g.Softmax(s), g.Add(m, g.Unary(Log, g.keepReduce(ReduceSum, g.Unary(Exp, g.Sub(s, m)))))
+}
+
+// softmaxOfSeen is softmaxOfAll over the keys that are seen, bool [n,m]. A query that sees none has zeros and -Inf.
+func (g *Graph) softmaxOfSeen(s, seen Value) (p, lse Value) {
+	t := g.Type(s)
+	s = g.Where(seen, s, g.Const(-1e30, t))
+	m := g.keepReduce(ReduceMax, s)
+	e := g.Where(seen, g.Unary(Exp, g.Sub(s, m)), g.Const(0, t))
+	sum := g.keepReduce(ReduceSum, e)
+	some := g.Compare(Greater, sum, g.Const(0, g.Type(sum)))
+	p = g.Div(e, g.Where(some, sum, g.Const(1, g.Type(sum))))
+	return p, g.Where(some, g.Add(m, g.Unary(Log, sum)), g.Const(math.Inf(-1), g.Type(sum)))
+}
+
+// seesAll reports whether lo and hi are constants by which every query sees all of m keys.
+func (g *Graph) seesAll(lo, hi Value, m Dim, a AttentionAttr) bool {
+	is := func(v Value, x float64) bool {
+		c, ok := g.Node(v).Attr.(ConstAttr)
+		return ok && c.Value == x
+	}
+	return m.Var == 0 && m.N > 0 && a.Window == 0 && is(lo, 0) && is(hi, float64(m.N))
 }
 
 // relative expands a bias [heads,2r+1] by relative position to [heads,n,n], for n queries and keys.

@@ -14,7 +14,7 @@
 //   float32. *_f32: 256 threads, 64 by 64, exactly.
 // Traffic: x once for each 128 (64) columns of the output: the windows of neighbouring
 //   pixels share all but one of kw of theirs, which L1 and L2 serve; w m/128 times from L2.
-// Registers: 157 (128), 128 (64) and 64 (f32) on sm_80, 155, 128 and 72 on sm_90a, none spilled.
+// Registers: 162 (128), 128 (64) and 64 (f32) on sm_80, 160, 128 and 70 on sm_90a, none spilled.
 // Reference: for i, o { s = 0; for l { s += A[i, l] w[o, l] }; out[i, o] = bias[o] + s }, where
 //            A[i, l] is the channel l%c of the pixel l/c of window i, or zero
 #include "image.h"

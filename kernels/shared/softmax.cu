@@ -7,7 +7,7 @@
 //   read twice by a block (…_row): once for the maximum and the sum, which are kept
 //   together and rescaled, and once, from cache, for the result.
 // Traffic: 8 bytes an element, or 4; bound by memory.
-// Registers: warp 64 on sm_80, 95 on sm_90a; row 23, 27.
+// Registers: warp 64 and 95 (stored) on sm_80, 95 and 96 on sm_90a; row 23 to 28.
 // Reference: for i { m = max_j x[i,j]; s = Σ_j exp(x[i,j] − m);
 //                    for j { y[i,j] = exp(x[i,j] − m)/s } }
 // A row of −Inf alone gives NaN, as in PyTorch.
