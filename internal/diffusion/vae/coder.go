@@ -37,7 +37,7 @@ type VAE struct {
 }
 
 // Open loads the autoencoder in dir, a diffusers folder with config.json and weights, to a
-// device. It computes in f32, whatever the dtype of the weights. Errors: ErrModel, ErrOption,
+// device. It computes in the precision of the device, whatever the dtype of the weights. Errors: ErrModel, ErrOption,
 // and errors of model.Open.
 func Open(dev backend.Device, dir string, o Options) (_ *VAE, err error) {
 	m, err := model.Open(dir)

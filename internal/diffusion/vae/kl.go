@@ -17,7 +17,7 @@ func init() {
 		keys := a.read(f, 1, 4, 64)
 		a.Scaling, a.Shift = f.Float("scaling_factor", 0.18215), f.Float("shift_factor", 0)
 		a.Mean, a.Std = f.Floats("latents_mean"), f.Floats("latents_std")
-		f.Bool("force_upcast", true) // computation is always f32
+		f.Bool("force_upcast", true) // concerns computation in f16, whose range is too small
 		f.Only(append(keys, "scaling_factor", "shift_factor", "latents_mean", "latents_std", "force_upcast")...)
 		return a
 	})
