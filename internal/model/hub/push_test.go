@@ -108,11 +108,12 @@ func TestPushResumes(t *testing.T) {
 	assert.Empty(t, pushed(h, "acme/new", "main"))
 
 	o.Progress = nil
+	puts := h.Puts()                                                   // the last part may have arrived, but its answer has not
 	h.Stop(map[string][]int{"put": {500, 0, 0, 429}, "commit": {503}}) // these pass
 	_, err = Push(t.Context(), dir, "acme/new", o)
 	require.NoError(t, err)
 	assert.Equal(t, weights, pushed(h, "acme/new", "main")["adapter_model.safetensors"])
-	assert.LessOrEqual(t, h.Puts(), 3, "finished parts were sent again")
+	assert.LessOrEqual(t, h.Puts(), puts+1, "finished parts were sent again")
 	assert.Equal(t, 1, h.Push.Commits)
 	left, err := filepath.Glob(filepath.Join(o.Cache, ".locks", "*", "*.upload"))
 	require.NoError(t, err)
