@@ -415,7 +415,7 @@ func FuzzInput(f *testing.F) {
 		f.Add(wrap(f, []byte("text\nab\n")), "t.csv.gz")
 	}
 	f.Fuzz(func(t *testing.T, raw []byte, name string) {
-		if !filepath.IsLocal(name) || name == "." || strings.ContainsAny(name, "/\\\x00") || len(name) > 100 {
+		if !filepath.IsLocal(name) || name == "." || strings.ContainsAny(name, "/\\\x00\n") || len(name) > 100 {
 			return
 		}
 		_, err := load(t, filepath.Base(name), string(raw), Options{MaxLength: 8})
