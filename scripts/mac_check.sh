@@ -80,7 +80,8 @@ shaders() {
 goldens() { LORAFUSE_METAL_TAGS="$tags" sh scripts/metal_goldens.sh; }
 
 build() { $go build -tags "$tags" -trimpath -o "$out/lorafuse" ./cmd/lorafuse; }
-conformance() { $go test -tags "$tags" -count 1 -timeout 60m -v ./backend/metal; }
+# conformance: all tests of the backend; on the fake Metal, which make test-metal tests, only values.
+conformance() { $go test -tags "$tags" -count 1 -timeout 60m -v $([ "$mode" != fake ] || echo '-run ^TestConformance$/^value$') ./backend/metal; }
 # probe: prints whether products and sums are contracted, rates of f32, f16 and bf16 matrices, and for each pipeline
 # threads and threadgroup memory. It fails if products are contracted or a pipeline allows fewer threads than needed.
 probe() { $go test -tags "$tags" -count 1 -timeout 60m -v -run TestInspect ./backend/metal; }
