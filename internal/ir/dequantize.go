@@ -45,6 +45,12 @@ func (a DequantizeAttr) Scales(s Shape) Shape {
 	return scales
 }
 
+// Index returns the number of the scale of element i of matrices of rows by columns.
+func (a DequantizeAttr) Index(rows, columns, i int) int {
+	row := i / columns
+	return (row/rows*ceilDiv(rows, a.Rows)+row%rows/a.Rows)*ceilDiv(columns, a.Columns) + i%columns/a.Columns
+}
+
 func ceilDiv(n, by int) int { return (n + by - 1) / by }
 
 // repeatElements repeats each element of an axis count times, and keeps the first n of them.

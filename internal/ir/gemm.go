@@ -216,7 +216,7 @@ func gemmReference(attr any, in, outs []*Host) {
 					block = DequantizeAttr{1, y.Shape[1]}
 				}
 				for j := range yd {
-					yd[j] *= in[i].Data[j/y.Shape[1]/block.Rows*in[i].Shape[1]+j%y.Shape[1]/block.Columns]
+					yd[j] *= in[i].Data[block.Index(y.Shape[0], y.Shape[1], j)]
 				}
 			}
 			for i := range m {

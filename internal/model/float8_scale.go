@@ -119,9 +119,10 @@ func (g *Float8Grid) Down() int { return (g.Rows + g.Block[0] - 1) / g.Block[0] 
 func (g *Float8Grid) Across() int { return (g.In + g.Block[1] - 1) / g.Block[1] }
 
 // Index returns the number of the scale of an element of the weight.
-func (g *Float8Grid) Index(i int) int {
-	row := i / g.In
-	return (row/g.Rows*g.Down()+row%g.Rows/g.Block[0])*g.Across() + i%g.In/g.Block[1]
+func (g *Float8Grid) Index(i int) int { return g.block().Index(g.Rows, g.In, i) }
+
+func (g *Float8Grid) block() ir.DequantizeAttr {
+	return ir.DequantizeAttr{Rows: g.Block[0], Columns: g.Block[1]}
 }
 
 // storedScale is the tensor of the scales of a weight in 8-bit floats.
@@ -225,7 +226,7 @@ func (s *storedScale) read() (scale []float32, err error) {
 // several blocks are in a row.
 func (s *storedScale) converted() *converted {
 	if s.Across() > 1 {
-		return scalesOf(s.view.Name, append(slices.Clone(s.stack), s.Down(), s.Across()), ir.DequantizeAttr{Rows: s.Block[0], Columns: s.Block[1]}, s.read)
+		return scalesOf(s.view.Name, append(slices.Clone(s.stack), s.Down(), s.Across()), s.block(), s.read)
 	}
 	return scalesOf(s.view.Name, append(slices.Clone(s.stack), s.Rows, 1), ir.DequantizeAttr{Rows: 1, Columns: s.In}, s.byRow)
 }

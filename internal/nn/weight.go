@@ -63,10 +63,8 @@ func (w Weight) Float32s() ([]float32, error) {
 			return nil, err
 		}
 		rows, columns := w.Shape[len(w.Shape)-2], w.Shape[len(w.Shape)-1]
-		grid := w.Block.Scales(ir.ShapeOf(rows, columns))
 		for i := range values {
-			matrix, row, column := i/columns/rows, i/columns%rows, i%columns
-			values[i] *= scales[(matrix*grid[0].N+row/w.Block.Rows)*grid[1].N+column/w.Block.Columns]
+			values[i] *= scales[w.Block.Index(rows, columns, i)]
 		}
 		return values, nil
 	}
