@@ -19,8 +19,8 @@ const (
 	alongK     = 1 << 5
 	flagsShift = 8 // of the second operand
 	scaleShift = 6 // of the number of the scales, from 1 on
-	// The sizes of the blocks that have a scale follow, as powers of two: that of rows, and the difference of that of
-	// columns to wholeRow.
+	// Two exponents of two follow for the blocks that have a scale: the number of rows, and wholeRow less the number of
+	// columns.
 	blockRowsShift, blockColumnsShift, wholeRow = 8, 13, 31
 )
 

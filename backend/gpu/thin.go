@@ -168,13 +168,12 @@ func (p *thin) fill(r *Run, v *vector) {
 		main.pointer(thinW[s], w[s])
 	}
 	block := v.sums[0].block()
-	for s := range scale {
-		of := [2]Pointer{0, scale[s]} // of the blocks, and of the rows
-		if block != (ir.DequantizeAttr{}) {
-			of = [2]Pointer{scale[s], 0}
-		}
-		main.pointer(productScale[s], of[0])
-		scale[s] = of[1]
+	var blockScale [vectorSums]Pointer
+	if block != (ir.DequantizeAttr{}) {
+		blockScale, scale = scale, blockScale // scale is of the rows
+	}
+	for s := range blockScale {
+		main.pointer(productScale[s], blockScale[s])
 	}
 	main.int("m", m).int("k", k)
 	v.outputs(r, p.sum.grid(blocks(m*columns, 256), 1, 1))

@@ -169,7 +169,7 @@ func (s *system) placeOf(buffer C.uint32_t, address C.uint64_t) gpu.Pointer {
 	return gpu.Pointer(buffer) << C.LFM_SHIFT
 }
 
-// address returns the address by which kernels reach the memory of a pointer through a table.
+// address returns the device address of a pointer, for tables.
 func (s *system) address(p gpu.Pointer) uint64 {
 	const offset = 1<<C.LFM_SHIFT - 1
 	return s.addresses[p>>C.LFM_SHIFT] + uint64(p&offset)
