@@ -402,8 +402,11 @@ extern "C" __global__ void __launch_bounds__(256) gemm_pack(LF_PACKED(0), LF_PAC
     float scale = *(const float*)(block + 64);
     v = lf_pack8(lf_codes8(codes[0], scale), lf_codes8(codes[1], scale));
   } else if (kind == LF_KIND_F8) {
-    int at = (int)(i >> 32 ? i / row : (unsigned)i / (unsigned)row);
-    float scale = !scales ? 1.0f : scales[lf_scale_at(flags, at, (int)(i - (long long)at * row), row)];
+    float scale = 1.0f;
+    if (scales) {
+      int at = (int)(i >> 32 ? i / row : (unsigned)i / (unsigned)row);
+      scale = scales[lf_scale_at(flags, at, (int)(i - (long long)at * row), row)];
+    }
     unsigned w[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) w[j] = way == LF_WIDE ? *(const unsigned*)(x + i + 4 * j) : lf_word32(x + i + 4 * j);

@@ -297,4 +297,18 @@ LF_RACE_CASE(gemv) {
                  (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | copied << 8, 1.0f, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT,
                  LF_NO_PRODUCT, nullptr, nullptr, nullptr);
 }
+
+// Blocks of 4 rows and 128 columns.
+LF_RACE_CASE(gemv_blocks) {
+  auto x = lf_race_noise<float>(4 * 640), scale = lf_race_noise<float>(2 * 5);
+  auto w = lf_race_noise<unsigned char>(7 * 640);
+  std::vector<float> c(4 * 7);
+  unsigned wide = LF_WIDE | 1 << 5, blocks = LF_WIDE | LF_KIND_F8 << 2 | 1 << 5 | 1 << 6 | 2 << 8 | (7 ^ 31) << 13;
+  auto run = [&](auto kernel, int m) {
+    lf_race_launch(kernel, {4}, {LF_LANES}, 0, c.data(), nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, m, 7, 0, 0,
+                   1 | 1 << 8 | 1 << 16, -1, 0, (const unsigned char*)x.data(), (const unsigned char*)w.data(), 640, wide | blocks << 8, 1.0f, LF_NO_PRODUCT,
+                   LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, LF_NO_PRODUCT, scale.data(), nullptr, nullptr);
+  };
+  run(gemv_blocks_1, 1), run(gemv_blocks_2, 2), run(gemv_blocks_4, 4);
+}
 #endif
