@@ -2,7 +2,6 @@ package lora_test
 
 import (
 	"encoding/json"
-	"math"
 	"os"
 	"testing"
 
@@ -23,7 +22,11 @@ func TestRounding(t *testing.T) {
 	var theirs struct{ Adapters map[string]float64 }
 	require.NoError(t, json.Unmarshal(raw, &theirs))
 	dev := testdevice.Open(t, backend.Options{Precision: backend.BF16})
-	sum, n := 0.0, 0 // of the logarithms of the quotients
+	most := 1.25
+	if testdevice.Backend() != backend.CPU {
+		most = 1.5 // gemma4-shared on the fake Metal: 1.28
+	}
+	var rounding testdevice.Rounding
 	for _, c := range goldenAdapters(t) {
 		if _, refused := refusals[c.name]; refused {
 			continue
@@ -38,13 +41,8 @@ func TestRounding(t *testing.T) {
 			ids := tokenRows(t, f, "input_ids")
 			want, got := floats(t, f, "logits"), logits(t, dev, m, s, ids)
 			routed := m.Config.Mixture() != nil
-			ours := testdevice.Rows(got, want, len(ids)*len(ids[0]), routed)
-			t.Logf("error %.2g, PyTorch's %.2g", ours, limit)
-			require.Less(t, ours, 1.5*limit)
-			sum, n = sum+math.Log(ours/limit), n+1
+			rounding.Add(t, testdevice.Rows(got, want, len(ids)*len(ids[0]), routed), limit, most)
 		})
 	}
-	mean := math.Exp(sum / float64(n))
-	t.Logf("error of all adapters: %.2g of PyTorch's", mean)
-	require.LessOrEqual(t, mean, 1.0)
+	rounding.Check(t)
 }
