@@ -179,7 +179,11 @@ func (r recorded) repeat(t *testing.T) {
 		got, err := e.Update(ctx, b.LossTokens, i+1, want.RawLR)
 		require.NoError(t, err)
 		require.InDelta(t, want.RawLoss, got.Loss, 2e-5, "loss of step %d", i)
-		require.InEpsilon(t, want.RawNorm, got.GradNorm, 2e-4, "gradient norm of step %d", i)
+		limit := 1e-4
+		if r.name == "gemma4-whole" {
+			limit = 2e-4 // without assembly, step 5 is off by 1.5e-4
+		}
+		require.InEpsilon(t, want.RawNorm, got.GradNorm, limit, "gradient norm of step %d", i)
 	}
 	s, err := e.State(ctx)
 	require.NoError(t, err)
