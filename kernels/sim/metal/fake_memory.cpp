@@ -17,6 +17,7 @@ namespace {
 constexpr size_t alignment = 16;
 constexpr size_t most_freed = 1 << 14;  // mappings that keep their addresses; Linux allows 65530
 constexpr unsigned char margin = 0xa5;  // the bytes between memory and its guards
+constexpr size_t guard = 1 << 17;       // of a second mapping: farther than a shader looks for a bound buffer that an address may belong to
 
 struct Range {
   uint64_t serial;
@@ -105,7 +106,7 @@ char* reserve(void* at, size_t bytes) {
 void protect(const Range& r) {
   if (!r.alias) return;
   int allowed = r.writers ? PROT_READ | PROT_WRITE : r.readers ? PROT_READ : PROT_NONE;
-  if (mprotect(r.alias + page(), r.aliased - 2 * page(), allowed) != 0) lf_die("useResource: %s is read-only", r.name().c_str());
+  if (mprotect(r.alias + guard, r.aliased - 2 * guard, allowed) != 0) lf_die("useResource: %s is read-only", r.name().c_str());
 }
 
 void grant(uint64_t serial, bool write, int change) {
@@ -198,17 +199,17 @@ uint64_t lf_memory_address(uint64_t serial) {
   if (r.address) return r.address;
   uintptr_t from = r.begin / page() * page();
   size_t bytes = (r.begin + r.bytes - from + page() - 1) / page() * page();
-  char* alias = reserve(nullptr, bytes + 2 * page());
+  char* alias = reserve(nullptr, bytes + 2 * guard);
   if (!alias) lf_die("gpuAddress: no addresses are left for %s", r.name().c_str());
   // Of shared pages, mremap of no bytes makes another mapping.
-  if (mremap(reinterpret_cast<void*>(from), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, alias + page()) == MAP_FAILED) {
+  if (mremap(reinterpret_cast<void*>(from), 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, alias + guard) == MAP_FAILED) {
     if (r.mapping) lf_die("gpuAddress: %s cannot be mapped twice", r.name().c_str());
-    munmap(alias, bytes + 2 * page());
+    munmap(alias, bytes + 2 * guard);
     return r.address = r.begin;
   }
   r.alias = alias;
-  r.aliased = bytes + 2 * page();
-  r.address = (uintptr_t)alias + page() + (r.begin - from);
+  r.aliased = bytes + 2 * guard;
+  r.address = (uintptr_t)alias + guard + (r.begin - from);
   protect(r);
   return r.address;
 }
