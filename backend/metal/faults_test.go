@@ -205,9 +205,10 @@ func TestFailures(t *testing.T) {
 
 // A device that fails says so from then on; the process lives, and closes it.
 func TestLost(t *testing.T) {
-	for _, fail := range []string{"command:internal:4", "command:fault:5", "command:removed:4", "lost:4", "command:revoked:6"} {
+	opening, _ := commands(t, 1)
+	for i, fail := range []string{"command:internal", "command:removed", "lost", "command:fault", "command:revoked"} {
 		t.Run(fail, func(t *testing.T) {
-			with(t, "LFSIM_METAL_FAIL="+fail)
+			with(t, fmt.Sprintf("LFSIM_METAL_FAIL=%s:%d", fail, opening+1+max(0, i-2)))
 			before := metal.FakeObjects()
 			dev, err := metal.Open(backend.Options{})
 			require.NoError(t, err)
@@ -225,7 +226,8 @@ func TestLost(t *testing.T) {
 
 // TestLostUnderWay: where the device fails, the runs that are under way end, and say so.
 func TestLostUnderWay(t *testing.T) {
-	with(t, "LFSIM_METAL_FAIL=lost:4")
+	opening, _ := commands(t, 1)
+	with(t, fmt.Sprint("LFSIM_METAL_FAIL=lost:", opening+1))
 	dev, err := metal.Open(backend.Options{})
 	require.NoError(t, err)
 	e := gputest.Scaled(t, dev)
@@ -246,7 +248,8 @@ func TestLostUnderWay(t *testing.T) {
 
 // TestTimeout: a run that takes the device too long fails, and the device works on.
 func TestTimeout(t *testing.T) {
-	with(t, "LFSIM_METAL_FAIL=command:timeout:4")
+	opening, _ := commands(t, 1)
+	with(t, fmt.Sprint("LFSIM_METAL_FAIL=command:timeout:", opening+1))
 	dev, err := metal.Open(backend.Options{})
 	require.NoError(t, err)
 	defer dev.Close()
