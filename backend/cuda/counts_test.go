@@ -95,9 +95,9 @@ func (c *counted) apply(op ir.Op, attr any, in ...graph.Tensor) graph.Tensor {
 }
 
 // attention returns causal attention with heads of 64 channels, two for each key head, or its gradients.
-func (c *counted) attention(queries, keys int, grad bool) []graph.Tensor {
+func (c *counted) attention(queries, keys int, grad bool, softCap float32) []graph.Tensor {
 	const heads, size = 4, 64
-	attr := ir.AttentionAttr{Heads: heads, KVHeads: heads / 2, HeadDim: size, Scale: 0.125}
+	attr := ir.AttentionAttr{Heads: heads, KVHeads: heads / 2, HeadDim: size, Scale: 0.125, SoftCap: softCap}
 	q, k, v := c.param(tensor.F32, queries, heads*size), c.param(tensor.F32, keys, heads/2*size), c.param(tensor.F32, keys, heads/2*size)
 	lo := c.words(tensor.I32, queries, func(int) uint32 { return 0 })
 	hi := c.words(tensor.I32, queries, func(i int) uint32 { return uint32(keys - queries + i + 1) })
@@ -152,9 +152,10 @@ var countedCases = []struct {
 		}
 		return []graph.Tensor{c.param(tensor.F32, 16, 512).RowsGemm(index, w, graph.Tensor{})}
 	}},
-	{"attention, bf16", backend.BF16, func(c *counted) []graph.Tensor { return c.attention(128, 128, true) }},
-	{"attention, f32", backend.F32, func(c *counted) []graph.Tensor { return c.attention(64, 64, true) }},
-	{"attention of two queries over a cache", backend.BF16, func(c *counted) []graph.Tensor { return c.attention(2, 700, false) }},
+	{"attention, bf16", backend.BF16, func(c *counted) []graph.Tensor { return c.attention(128, 128, true, 0) }},
+	{"attention, f32", backend.F32, func(c *counted) []graph.Tensor { return c.attention(64, 64, true, 0) }},
+	{"attention of two queries over a cache", backend.BF16, func(c *counted) []graph.Tensor { return c.attention(2, 700, false, 0) }},
+	{"attention of a prompt, capped", backend.BF16, func(c *counted) []graph.Tensor { return c.attention(80, 300, false, 30) }},
 	{"norm of long rows", backend.BF16, func(c *counted) []graph.Tensor {
 		x, w := c.param(tensor.F32, 4, 4096), c.param(tensor.F32, 4096)
 		return []graph.Tensor{x.RMSNorm(w, 1e-6), c.apply(ir.RMSNormGrad, ir.NormAttr{Eps: 1e-6}, c.param(tensor.F32, 4, 4096), x, w)}

@@ -48,6 +48,8 @@ const (
 	decodeChunks = 32      // at most, for each query
 	decodeParts  = 1 << 14 // of all queries, with more queries each has fewer chunks
 	decodeBlocks = 2048    // fill a GPU; with more, each block processes several chunks
+	decodeRows   = 16      // of a block of attention_queries, at most: pairs of a query and a head
+	tiledQueries = 64      // above which queries whose neighbours have the same chunks are computed in tiles
 	gradBlocks   = 256     // of dk and dv, below which the heads of a group are divided
 )
 
@@ -368,9 +370,19 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	for heads < min(a.group(), most) {
 		heads *= 2
 	}
-	main, err := c.sharing("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128, 4*heads*(5*size+decodeKeys))
+	shared := func(rows, stride int) int { return 4 * (rows*size + max(4*rows*size, stride*decodeKeys)) }
+	main, err := c.sharing("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128, shared(heads, heads))
 	if err != nil {
 		return nil, err
+	}
+	// The heads of a tile are a power of two, so are its queries.
+	rows := min(decodeRows, c.target.QueryTile/size)
+	tile := rows / min(heads, rows)
+	var tiled *Kernel
+	if queries > tiledQueries && tile > 1 {
+		if tiled, err = c.sharing("attention_decode", fmt.Sprintf("attention_queries_%d", size), 128, shared(rows, rows+4)); err != nil {
+			return nil, err
+		}
 	}
 	merge, err := c.kernel("attention_decode", "attention_merge", 128)
 	if err != nil {
@@ -388,16 +400,18 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		sums, stats = s.take(4*queries*a.Heads*slots*a.HeadDim), s.take(8*queries*a.Heads*slots)
 	}
 	c.reserve(s.size)
-	split := blocks(a.group(), heads)
 	return func(r *Run, used bool) {
 		main.skip()
+		if tiled != nil {
+			tiled.skip()
+		}
 		merge.skip()
 		if !used {
 			return
 		}
 		n := r.axis(a.q, 0)
 		most := min(slots, max(1, blocks(a.keys(r), decodeChunk)))
-		o, lse, q, k, v, part, stat := r.at(l.Out[0]), r.at(l.Out[1]), r.at(a.q), r.at(a.k), r.at(l.In[2]), r.keep(sums), r.keep(stats)
+		o, lse, q, key, v, part, stat := r.at(l.Out[0]), r.at(l.Out[1]), r.at(a.q), r.at(a.k), r.at(l.In[2]), r.keep(sums), r.keep(stats)
 		var pages Pointer
 		if a.Page > 0 {
 			pages = r.at(a.pages)
@@ -406,12 +420,23 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 		if a.Bias != ir.NoBias {
 			b = a.bias(r, l.In[5])
 		}
-		main.grid(n, a.KVHeads*split, min(most, blocks(decodeBlocks, max(1, n*a.KVHeads*split))))
-		main.pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat).pointer("q", q).pointer("k", k).pointer("v", v)
-		main.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).pointer("bias", b.at).int("n", n).int("keys", a.keys(r))
-		main.int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).float("cap", a.SoftCap)
-		main.long("bias_head", b.head).long("bias_query", b.query).int("bias_key", b.key).int("reach", b.reach)
-		main.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("bf16", a.bf16).int("vec", a.vec(r)).pointer("trap", r.Trap).int("launch", a.launch)
+		// launch computes n queries, or tiles of them, by blocks for some of the heads of a group.
+		launch := func(k *Kernel, n, heads, tile int) {
+			y := a.KVHeads * blocks(a.group(), heads)
+			k.grid(n, y, min(most, blocks(decodeBlocks, max(1, n*y))))
+			k.pointer("o", o).pointer("lse", lse).pointer("part", part).pointer("stat", stat).pointer("q", q).pointer("k", key).pointer("v", v)
+			k.pointer("lo", r.at(a.lo)).pointer("hi", r.at(a.hi)).pointer("pages", pages).pointer("bias", b.at).int("n", r.axis(a.q, 0)).int("keys", a.keys(r))
+			k.int("heads", a.Heads).int("group", a.group()).int("d", a.HeadDim).int("window", a.Window).float("scale", a.Scale).float("cap", a.SoftCap)
+			k.long("bias_head", b.head).long("bias_query", b.query).int("bias_key", b.key).int("reach", b.reach)
+			k.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("bf16", a.bf16).int("vec", a.vec(r))
+			k.int("tile", tile).pointer("trap", r.Trap).int("launch", a.launch)
+		}
+		if tiled == nil || n <= tiledQueries {
+			launch(main, n, heads, 0)
+		} else {
+			launch(main, n, heads, tile)
+			launch(tiled, blocks(n, tile), rows/tile, tile)
+		}
 		if most == 1 {
 			return
 		}

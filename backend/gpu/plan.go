@@ -32,6 +32,9 @@ type Sizes struct {
 	// DecodeQueries is the number of queries of attention up to which each of them has
 	// blocks of its own.
 	DecodeQueries int
+	// QueryTile is the number of elements of queries that a block of attention_queries has: of all heads that it
+	// reads a key for.
+	QueryTile int
 	// AttentionTile is the number of queries, and of keys, per attention tile, for all head sizes. Zero means the
 	// sizes of the CUDA kernels.
 	AttentionTile int
@@ -59,14 +62,14 @@ type Sizes struct {
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, NarrowProducts: true, TensorRows: true}
+	return Sizes{DecodeQueries: 32, QueryTile: 2048, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, NarrowProducts: true, TensorRows: true}
 }
 
 // MetalTarget returns the target for Apple GPUs that read addresses from tables; others set Tables to false. The
 // kernels in kernels/metal declare their threadgroup memory themselves.
 func MetalTarget(p backend.Precision, threads int) Target {
 	s := DefaultSizes()
-	s.AttentionTile = 32
+	s.AttentionTile, s.QueryTile = 32, 1024
 	s.LogitBytes, s.LogitRows = 64<<20, bulkLogitRows
 	s.AdamWTensors = 7 // a kernel has 31 buffers
 	s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.GroupedProducts, s.ExactSums = false, false, false, false, true, true

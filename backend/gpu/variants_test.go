@@ -143,6 +143,11 @@ func variants(t testing.TB) []conformance.Program {
 		}))
 	}
 	for _, size := range []int{32, 64, 96, 128, 256} {
+		list = append(list, program(t, fmt.Sprintf("capped attention of 70 queries, heads of %d", size), func(b *builder) exec.Spec {
+			q, k, ends := b.param(tensor.F32, 70, 2*size), b.param(tensor.F32, 600, size), b.param(tensor.I32, 70)
+			o, _ := b.Attention(q, k, k, ends, ends, ir.AttentionAttr{Heads: 2, KVHeads: 1, HeadDim: size, Scale: 0.1, SoftCap: 30})
+			return results(o)
+		}))
 		for _, group := range []int{1, 2, 4, 8} {
 			for _, queries := range []int{3, 70} {
 				list = append(list, program(t, fmt.Sprintf("attention of %d queries, heads of %d, %d with a key", queries, size, group), func(b *builder) exec.Spec {

@@ -10,17 +10,22 @@
 // number of keys that the query sees, so its result does not depend on the other
 // queries, on the position of its keys in k and v, or on the number of blocks.
 //
-// All products are float32; q, k, v and o may be in memory as bfloat16. A block has
-// one query, and G heads that share a key head: each row of k and v is read once for
-// all of them.
+// All products are float32; q, k, v and o may be in memory as bfloat16. A block reads
+// each row of k and v once for R pairs of a query and a head. attention_decode_* has
+// one query, and R heads that share a key head. attention_queries_* has `tile` queries
+// of R / tile heads each, for prompts: of each tile of queries it takes those whose
+// neighbour has the same chunks, and the other kernel takes the rest. Both compute
+// the same bits.
 //
-// Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
-//   the parts of G of the heads of a group, z over chunks (block z takes the chunks
-//   z, z + gridDim.z, …). attention_merge: a block for each query and head.
-// Shared: q [G][DP], scores [256][G], and the sums of 4 warps [4][G][DP]; the rows
-//   of the keys of two rounds [2][256].
-// Traffic: k and v of the query's keys once, by four elements a thread and 8 lanes a
-//   row, and their pages; d+2 floats for each head and chunk if there are several.
+// Grid: 128 threads; x runs over queries or tiles of them, y over key heads and the
+//   parts of the heads of a group, z over chunks (block z takes the chunks z,
+//   z + gridDim.z, …). attention_merge: a block for each query and head.
+// Shared: q [R][DP]; scores [256][R], of a tile [256][R+4], and in their place, when they
+//   have been used, the sums of 4 warps [4][R][DP]; the rows of the keys of two rounds
+//   [2][256].
+// Traffic: k and v of the keys of a query or a tile once, by four elements a thread and
+//   8 lanes a row, and their pages; d+2 floats for each query, head and chunk if there
+//   are several.
 //   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
 //            m = max m_c; l = Σ l_c exp(m_c − m); o = Σ o_c exp(m_c − m) / l
@@ -45,6 +50,14 @@ LF_DEVICE lf_chunks lf_cut(const int* lo, const int* hi, int row, int n, int key
   return c;
 }
 
+// Reports whether a query and the next one are in one tile and their keys are cut at the same
+// places. They are computed together.
+LF_DEVICE bool lf_joined(int row, int tile, const int* lo, const int* hi, int n, int keys, int window, int chunks) {
+  if (row < 0 || row + 1 >= n || (row + 1) % tile == 0) return false;
+  const lf_chunks x = lf_cut(lo, hi, row, n, keys, window, chunks), y = lf_cut(lo, hi, row + 1, n, keys, window, chunks);
+  return x.count > 0 && y.count > 0 && x.start == y.start && x.size == y.size;
+}
+
 // Reports the first page of [from, to) that the cache does not have.
 LF_DEVICE void lf_check_pages(const int* pages, int from, int to, int most, long long* trap, int launch) {
   int bad = LF_NO_KEY;
@@ -58,13 +71,13 @@ LF_DEVICE void lf_check_pages(const int* pages, int from, int to, int most, long
 }
 
 // ps[j, h] = scale q[h]·k[at[j]], −inf for j outside of [skip, here). 16 keys at a
-// time, 8 lanes for each.
-template <class T, int DP, int G>
+// time, 8 lanes for each. S floats lie between the scores of two keys.
+template <class T, int DP, int R, int S>
 LF_DEVICE void lf_decode_scores(float* ps, const float* qs, const int* at, const T* k, long long narrow, int skip, int here, int d,
                                 float scale, int vec) {
   constexpr int STEPS = DP / 32;  // times four elements of a lane of a key
   const int tid = threadIdx.x, lane = tid & 31;
-#pragma unroll 2
+#pragma unroll(R > 8 ? 1 : 2)  // more rows hide the latency
   for (int j = tid / 8; j < (here + 15) / 16 * 16; j += 16) {
     const bool seen = j >= skip && j < here;
     float4 x[STEPS];
@@ -72,7 +85,7 @@ LF_DEVICE void lf_decode_scores(float* ps, const float* qs, const int* at, const
     for (int c = 0; c < STEPS; c++)
       x[c] = seen ? lf_four(k + at[j] * narrow, (lane & 7) * 4 + 32 * c, d, vec) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
-    for (int h = 0; h < G; h++) {
+    for (int h = 0; h < R; h++) {
       float s = 0.0f;
 #pragma unroll
       for (int c = 0; c < STEPS; c++) {
@@ -81,78 +94,106 @@ LF_DEVICE void lf_decode_scores(float* ps, const float* qs, const int* at, const
       }
 #pragma unroll
       for (int b = 4; b; b >>= 1) s += __shfl_xor_sync(0xffffffffu, s, b);
-      if ((lane & 7) == 0) ps[j * G + h] = seen ? s * scale : -INFINITY;
+      if ((lane & 7) == 0) ps[j * S + h] = seen ? s * scale : -INFINITY;
     }
   }
 }
 
-// acc[h] += Σ_j ps[j, h] v[at[j]] over the warp's share of the keys j in [skip, here).
-template <class T, int DP, int G>
-LF_DEVICE void lf_decode_values(float4 (&acc)[G][(DP + 127) / 128], const float* ps, const int* at, const T* v, long long narrow, int skip,
-                                int here, int d, int vec) {
+// Returns x + p y.
+LF_DEVICE float4 lf_fma4(float p, float4 y, float4 x) {
+  return make_float4(fmaf(p, y.x, x.x), fmaf(p, y.y, x.y), fmaf(p, y.z, x.z), fmaf(p, y.w, x.w));
+}
+
+// acc[h] += Σ_j ps[j, h] v[at[j]] over the warp's share of the keys j in [skip, here). In
+// a tile, all queries see the keys of [all.x, all.y), and pair h those of spans[h]: a value
+// that it does not see may be infinite.
+template <class T, int DP, int R, int S, bool TILE>
+LF_DEVICE void lf_decode_values(float4 (&acc)[R][(DP + 127) / 128], const float* ps, const int* at, const T* v, long long narrow, int skip,
+                                int here, int d, int vec, int base, int2 all, const int2* spans) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32;  // lanes of a value
   constexpr int VALUES = 32 / WIDE;                // values that a warp takes at a time
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-#pragma unroll 4
+#pragma unroll(TILE ? 2 : 4)
   for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
+    const int key = base + j;
+    const bool every = key >= all.x && key < all.y;
 #pragma unroll
     for (int c = 0; c < (DP + 127) / 128; c++) {
       float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       if (j >= skip) x = lf_four(v + at[j] * narrow, (lane % WIDE) * 4 + 128 * c, d, vec);
+      if (!TILE) {
 #pragma unroll
-      for (int h = 0; h < G; h++) {
-        float p = ps[j * G + h];
-        acc[h][c].x = fmaf(p, x.x, acc[h][c].x);
-        acc[h][c].y = fmaf(p, x.y, acc[h][c].y);
-        acc[h][c].z = fmaf(p, x.z, acc[h][c].z);
-        acc[h][c].w = fmaf(p, x.w, acc[h][c].w);
+        for (int h = 0; h < R; h++) acc[h][c] = lf_fma4(ps[j * S + h], x, acc[h][c]);
+      } else if (every) {
+#pragma unroll
+        for (int h = 0; h + 4 <= R; h += 4) {
+          const float4 p = *reinterpret_cast<const float4*>(ps + j * S + h);
+          acc[h][c] = lf_fma4(p.x, x, acc[h][c]);
+          acc[h + 1][c] = lf_fma4(p.y, x, acc[h + 1][c]);
+          acc[h + 2][c] = lf_fma4(p.z, x, acc[h + 2][c]);
+          acc[h + 3][c] = lf_fma4(p.w, x, acc[h + 3][c]);
+        }
+      } else {
+#pragma unroll
+        for (int h = 0; h < R; h++)
+          if (key >= spans[h].x && key < spans[h].y) acc[h][c] = lf_fma4(ps[j * S + h], x, acc[h][c]);
       }
     }
   }
 }
 
-// One chunk is written to o and lse. Of several, part has, for each query, head and
+// Computes the queries [row, row + queries), of which a tile has several that are computed
+// together. Pair h of the block is query row + h / across and a head of the group, h % across
+// of those that the block takes. One chunk is written to o and lse. Of several, part has, for each query, head and
 // chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
-template <int DP, int G>
-LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const void* q, const void* k, const void* v,
-                         const int* lo, const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d,
-                         int window, float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach,
-                         int page, int cached, int chunks, int slots, int bf16, int vec, long long* trap, int launch) {
+template <int DP, int R, bool TILE>
+LF_DEVICE void lf_decode(int row, int queries, int across, void* o, float* lse, float* part, float2* stat, const void* q, const void* k,
+                         const void* v, const int* lo, const int* hi, const int* pages, const float* bias, int n, int keys, int heads,
+                         int group, int d, int window, float scale, float cap, long long bias_head, long long bias_query, int bias_key,
+                         int reach, int page, int cached, int chunks, int slots, int bf16, int vec) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = (DP + 127) / 128;        // float4 of each
+  constexpr int S = TILE ? R + 4 : R;             // four scores of a key are aligned, those of eight keys are in all banks
   LF_DYN_SHARED(float, shared);
-  float *qs = shared, *ps = qs + G * DP, *sums = ps + G * LF_DECODE_KEYS;
-  LF_SHARED(float, tops, [G]);
-  LF_SHARED(float, totals, [G]);
-  LF_SHARED(float, shrinks, [G]);
+  float *qs = shared, *ps = qs + R * DP, *sums = ps;
+  LF_SHARED(float, tops, [R]);
+  LF_SHARED(float, totals, [R]);
+  LF_SHARED(float, shrinks, [R]);
+  LF_SHARED(int2, spans, [R]);
   LF_SHARED(int, rows, [2 * LF_DECODE_KEYS]);
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5;
-  const int split = (group + G - 1) / G, key_head = blockIdx.y / split, from = blockIdx.y % split * G;
-  const int count = min(G, group - from), head = key_head * group + from;
-  const int row = blockIdx.x;
+  const int split = (group + across - 1) / across, key_head = blockIdx.y / split, from = blockIdx.y % split * across;
+  const int count = min(across, group - from), head = key_head * group + from;
   const long long narrow = (long long)(heads / group) * d, first = (long long)key_head * d;
 
-  const lf_chunks cut = lf_cut(lo, hi, row, n, keys, window, chunks);
-  if (blockIdx.z == 0 && blockIdx.y == 0) {
-    if (tid == 0) lf_check_seen(lo, hi, row, n, keys, window, trap, launch);
-    const int all = page ? keys / page : 0, share = (all + n - 1) / n;
-    lf_check_pages(pages, min(all, row * share), min(all, (row + 1) * share), page ? cached / page : 0, trap, launch);
+  lf_chunks cut = lf_cut(lo, hi, row, n, keys, window, chunks);
+  int2 all = make_int2(cut.begin, cut.end);
+  for (int i = 1; TILE && i < queries; i++) {
+    const lf_chunks c = lf_cut(lo, hi, row + i, n, keys, window, chunks);
+    all = make_int2(max(all.x, c.begin), min(all.y, c.end));
+    cut.begin = min(cut.begin, c.begin);
+    cut.end = max(cut.end, c.end);
+    cut.count = max(cut.count, c.count);
   }
-  for (int e = tid; e < G * DP; e += 128) {
-    int h = e / DP, c = e % DP;
-    const long long from = ((long long)row * heads + head + h) * d + c;
-    if (h >= count || c >= d) qs[e] = 0.0f;
-    else qs[e] = LF_IS(bf16, LF_Q) ? lf_float(static_cast<const lf_bf16*>(q)[from]) : static_cast<const float*>(q)[from];
+  if (TILE && tid < R) spans[tid] = tid / across < queries ? lf_seen(lo, hi, row + tid / across, n, keys, window) : make_int2(0, 0);
+  for (int e = tid; e < R * DP; e += 128) {
+    const int h = e / DP, c = e % DP, of = h / across, at = h % across;
+    if (of >= queries || at >= count || c >= d) {
+      qs[e] = 0.0f;
+      continue;
+    }
+    const long long from = ((long long)(row + of) * heads + head + at) * d + c;
+    qs[e] = LF_IS(bf16, LF_Q) ? lf_float(static_cast<const lf_bf16*>(q)[from]) : static_cast<const float*>(q)[from];
   }
   int odd = 0;
   for (int index = blockIdx.z; index < max(cut.count, 1); index += gridDim.z) {
     const int begin = cut.start + index * cut.size, end = min(cut.end, begin + cut.size);
-    float4 acc[G][ACROSS];
+    float4 acc[R][ACROSS];
 #pragma unroll
-    for (int h = 0; h < G; h++)
+    for (int h = 0; h < R; h++)
 #pragma unroll
       for (int c = 0; c < ACROSS; c++) acc[h][c] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (tid < G) {
+    if (tid < R) {
       tops[tid] = -INFINITY;
       totals[tid] = 0.0f;
     }
@@ -167,29 +208,33 @@ LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const v
       }
       __syncthreads();  // q and rows have arrived, and the last scores have been used
       if (LF_IS(bf16, LF_K))
-        lf_decode_scores<lf_bf16, DP, G>(ps, qs, at, static_cast<const lf_bf16*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
+        lf_decode_scores<lf_bf16, DP, R, S>(ps, qs, at, static_cast<const lf_bf16*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
       else
-        lf_decode_scores<float, DP, G>(ps, qs, at, static_cast<const float*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
+        lf_decode_scores<float, DP, R, S>(ps, qs, at, static_cast<const float*>(k) + first, narrow, skip, here, d, scale, LF_IS(vec, LF_K));
       __syncthreads();
-      // The running softmax: a warp for each head.
-      for (int h = warp; h < G; h += 4) {
-        if (cap > 0.0f || bias)
+      // The running softmax: a warp for each pair.
+      for (int h = warp; h < R; h += 4) {
+        const int2 span = TILE ? spans[h] : make_int2(cut.begin, cut.end);
+        const bool hidden = TILE && (span.x > base + skip || span.y < base + here);  // keys of other queries
+        const int of = row + h / across, mine = h % across;
+        if (cap > 0.0f || bias || hidden)
 #pragma unroll 1  // registers are for loads of keys and values
           for (int j = lane; j < here; j += 32) {
-            float s = ps[j * G + h];
+            float s = ps[j * S + h];
             if (cap > 0.0f && j >= skip) s = cap * tanhf(s / cap);
-            if (bias && h < count)
-              s += bias[(head + h) * bias_head + (reach < 0 ? row * bias_query + (base + j) * (long long)bias_key
-                                                            : reach + max(-reach, min(base + j - row, reach)))];
-            ps[j * G + h] = s;
+            if (bias && mine < count && of < n)
+              s += bias[(head + mine) * bias_head + (reach < 0 ? of * bias_query + (base + j) * (long long)bias_key
+                                                               : reach + max(-reach, min(base + j - of, reach)))];
+            if (hidden && (base + j < span.x || base + j >= span.y)) s = -INFINITY;
+            ps[j * S + h] = s;
           }
         float most = -INFINITY, total = 0.0f;
-        for (int j = lane; j < here; j += 32) most = fmaxf(most, ps[j * G + h]);
+        for (int j = lane; j < here; j += 32) most = fmaxf(most, ps[j * S + h]);
         float before = tops[h], top = fmaxf(before, lf_warp_max(most)), floor = top == -INFINITY ? 0.0f : top;
         for (int j = lane; j < here; j += 32) {
-          float p = expf(ps[j * G + h] - floor);
+          float p = expf(ps[j * S + h] - floor);
           total += p;
-          ps[j * G + h] = p;
+          ps[j * S + h] = p;
         }
         total = lf_warp_sum(total);
         __syncwarp();
@@ -203,7 +248,7 @@ LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const v
       __syncthreads();
       // Sums of values: each warp its share of the keys.
 #pragma unroll
-      for (int h = 0; h < G; h++) {
+      for (int h = 0; h < R; h++) {
         float f = shrinks[h];
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) {
@@ -214,13 +259,14 @@ LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const v
         }
       }
       if (LF_IS(bf16, LF_V))
-        lf_decode_values<lf_bf16, DP, G>(acc, ps, at, static_cast<const lf_bf16*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V));
+        lf_decode_values<lf_bf16, DP, R, S, TILE>(acc, ps, at, static_cast<const lf_bf16*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V), base, all, spans);
       else
-        lf_decode_values<float, DP, G>(acc, ps, at, static_cast<const float*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V));
+        lf_decode_values<float, DP, R, S, TILE>(acc, ps, at, static_cast<const float*>(v) + first, narrow, skip, here, d, LF_IS(vec, LF_V), base, all, spans);
     }
+    __syncthreads();  // the scores have been used; the sums replace them
     // The lanes of a warp that had the same columns, then the warps in order.
 #pragma unroll
-    for (int h = 0; h < G; h++)
+    for (int h = 0; h < R; h++)
 #pragma unroll
       for (int c = 0; c < ACROSS; c++) {
         float4 x = acc[h][c];
@@ -231,21 +277,25 @@ LF_DEVICE void lf_decode(void* o, float* lse, float* part, float2* stat, const v
           x.z += __shfl_xor_sync(0xffffffffu, x.z, b);
           x.w += __shfl_xor_sync(0xffffffffu, x.w, b);
         }
-        if (lane < WIDE) *reinterpret_cast<float4*>(sums + (warp * G + h) * DP + lane * 4 + 128 * c) = x;
+        if (lane < WIDE) *reinterpret_cast<float4*>(sums + (warp * R + h) * DP + lane * 4 + 128 * c) = x;
       }
     __syncthreads();
-    const bool alone = cut.count <= 1;
-    const long long place = ((long long)row * heads + head) * slots + index;
-    for (int e = tid; e < G * DP; e += 128) {
-      int h = e / DP, c = e % DP;
-      if (h >= count || c >= d) continue;
-      float x = ((sums[e] + sums[G * DP + e]) + sums[2 * G * DP + e]) + sums[3 * G * DP + e];
-      if (alone) lf_store_one(o, LF_IS(bf16, LF_O), ((long long)row * heads + head + h) * d + c, cut.count ? x / totals[h] : 0.0f);
-      else part[(place + (long long)h * slots) * d + c] = x;
-    }
-    if (tid < count) {
-      if (alone) lse[(long long)row * heads + head + tid] = cut.count ? tops[tid] + logf(totals[tid]) : -INFINITY;
-      else stat[place + (long long)tid * slots] = make_float2(tops[tid], totals[tid]);
+    // Each pair has chunks of its own number: a query of a tile may see fewer than the last.
+    for (int e = tid; e < R * DP + R; e += 128) {
+      const int h = e < R * DP ? e / DP : e - R * DP, c = e % DP, of = h / across, at = h % across;
+      if (of >= queries || at >= count || (e < R * DP && c >= d)) continue;
+      const int chunk = TILE ? (spans[h].y - cut.start - 1) / cut.size + 1 : cut.count;
+      if (TILE && index >= chunk) continue;
+      const long long pair = (long long)(row + of) * heads + head + at;
+      if (e < R * DP) {
+        float x = ((sums[e] + sums[R * DP + e]) + sums[2 * R * DP + e]) + sums[3 * R * DP + e];
+        if (chunk <= 1) lf_store_one(o, LF_IS(bf16, LF_O), pair * d + c, chunk ? x / totals[h] : 0.0f);
+        else part[(pair * slots + index) * d + c] = x;
+      } else if (chunk <= 1) {
+        lse[pair] = chunk ? tops[h] + logf(totals[h]) : -INFINITY;
+      } else {
+        stat[pair * slots + index] = make_float2(tops[h], totals[h]);
+      }
     }
     __syncthreads();  // the sums have been used
   }
@@ -271,21 +321,58 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 LF_KERNEL(attention_merge);
 
-#define LF_DECODE(DP, G, BLOCKS)                                                                                          \
-  extern "C" __global__ void __launch_bounds__(128, BLOCKS) attention_decode_##DP##_##G(                                  \
+#define LF_DECODE_KERNEL(NAME, BLOCKS, ...)                                                                               \
+  extern "C" __global__ void __launch_bounds__(128, BLOCKS) NAME(                                                         \
       void* o, float* lse, float* part, float2* stat, const void* q, const void* k, const void* v, const int* lo,         \
       const int* hi, const int* pages, const float* bias, int n, int keys, int heads, int group, int d, int window,       \
       float scale, float cap, long long bias_head, long long bias_query, int bias_key, int reach, int page, int cached,   \
-      int chunks, int slots, int bf16, int vec, long long* trap, int launch) {                                            \
-    lf_decode<DP, G>(o, lse, part, stat, q, k, v, lo, hi, pages, bias, n, keys, heads, group, d, window, scale, cap,      \
-                     bias_head, bias_query, bias_key, reach, page, cached, chunks, slots, bf16, vec, trap, launch);       \
+      int chunks, int slots, int bf16, int vec, int tile, long long* trap, int launch) {                                  \
+    __VA_ARGS__                                                                                                            \
   }                                                                                                                       \
-  LF_KERNEL(attention_decode_##DP##_##G);
+  LF_KERNEL(NAME);
+#define LF_DECODE_CALL(DP, R, TILE, ROW, QUERIES, ACROSS)                                                                 \
+  lf_decode<DP, R, TILE>(ROW, QUERIES, ACROSS, o, lse, part, stat, q, k, v, lo, hi, pages, bias, n, keys, heads, group,   \
+                         d, window, scale, cap, bias_head, bias_query, bias_key, reach, page, cached, chunks, slots,      \
+                         bf16, vec)
+
+// One query. It also checks the intervals and the pages.
+#define LF_DECODE(DP, G, BLOCKS)                                                                                          \
+  LF_DECODE_KERNEL(attention_decode_##DP##_##G, BLOCKS, {                                                                 \
+    const int row = blockIdx.x;                                                                                           \
+    if (blockIdx.z == 0 && blockIdx.y == 0) {                                                                             \
+      if (threadIdx.x == 0) lf_check_seen(lo, hi, row, n, keys, window, trap, launch);                                    \
+      const int all = page ? keys / page : 0, share = (all + n - 1) / n;                                                  \
+      lf_check_pages(pages, min(all, row * share), min(all, (row + 1) * share), page ? cached / page : 0, trap, launch);  \
+    }                                                                                                                     \
+    if (tile > 1 && (lf_joined(row - 1, tile, lo, hi, n, keys, window, chunks) ||                                         \
+                     lf_joined(row, tile, lo, hi, n, keys, window, chunks)))                                              \
+      return;                                                                                                             \
+    LF_DECODE_CALL(DP, G, false, row, 1, G);                                                                              \
+  })
 #define LF_DECODE_ALL(DP, BLOCKS) LF_DECODE(DP, 1, BLOCKS) LF_DECODE(DP, 2, BLOCKS) LF_DECODE(DP, 4, BLOCKS)
 LF_DECODE_ALL(32, 4) LF_DECODE(32, 8, 3)
 LF_DECODE_ALL(64, 4) LF_DECODE(64, 8, 3)
 LF_DECODE_ALL(128, 4) LF_DECODE(128, 8, 2)
 LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
+
+// The queries of a tile that are computed together, one run of them after the other.
+#define LF_QUERIES(DP, R, BLOCKS)                                                                                         \
+  LF_DECODE_KERNEL(attention_queries_##DP, BLOCKS, {                                                                      \
+    const int last = min(n, ((int)blockIdx.x + 1) * tile);                                                                \
+    for (int row = blockIdx.x * tile, next; row < last; row = next) {                                                     \
+      for (next = row + 1; lf_joined(next - 1, tile, lo, hi, n, keys, window, chunks); next++);                           \
+      if (next - row > 1) LF_DECODE_CALL(DP, R, true, row, next - row, R / tile);                                         \
+    }                                                                                                                     \
+  })
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define LF_QUERIES_BLOCKS 2  // with 3, ptxas spills
+#else
+#define LF_QUERIES_BLOCKS 3
+#endif
+LF_QUERIES(32, 16, LF_QUERIES_BLOCKS)
+LF_QUERIES(64, 16, LF_QUERIES_BLOCKS)
+LF_QUERIES(128, 16, LF_QUERIES_BLOCKS)
+LF_QUERIES(256, 8, 2)
 
 #ifdef LF_RACE
 #include "../sim/test/race.h"
@@ -302,9 +389,9 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
     std::vector<int> lo{0, 5}, hi{300, 700}, pages{9, 1, 4, 3, 2, 5, 6, 0, 8, 7, 10};                                                \
     std::vector<long long> trap(4);                                                                                                  \
     for (int bf16 : {0, 255}) {                                                                                                      \
-      lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (5 * DP + 256), o.data(), lse.data(), part.data(),       \
+      lf_race_launch(attention_decode_##DP##_##G, {2, 1, 2}, {128}, 4 * G * (DP + (DP < 64 ? 256 : 4 * DP)), o.data(), lse.data(), part.data(),       \
                      stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), bias.data(), n, keys, G, G, d,   \
-                     0, 0.2f, 0.0f, 0LL, 0LL, 0, 3, 64, keys, 2, slots, bf16, 255, trap.data(), 0);                                  \
+                     0, 0.2f, 0.0f, 0LL, 0LL, 0, 3, 64, keys, 2, slots, bf16, 255, 0, trap.data(), 0);                                  \
       lf_race_launch(attention_merge, {n * G}, {128}, 0, o.data(), lse.data(), part.data(), stat.data(), lo.data(), hi.data(), n,    \
                      keys, G, d, 0, 2, slots, bf16);                                                                                 \
     }                                                                                                                                \
@@ -316,4 +403,21 @@ LF_RACE_CASE(attention_decode_many) { LF_RACE_DECODE(32, 8) LF_RACE_DECODE(64, 8
 LF_RACE_CASE(attention_decode_wide) {
   LF_RACE_DECODE(128, 1) LF_RACE_DECODE(128, 2) LF_RACE_DECODE(128, 4) LF_RACE_DECODE(256, 1) LF_RACE_DECODE(256, 2) LF_RACE_DECODE(256, 4)
 }
+
+// A tile of queries that are computed together, by two blocks for its two chunks; the last tile has two runs.
+#define LF_RACE_QUERIES(DP, R)                                                                                                        \
+  {                                                                                                                                  \
+    const int tile = R / 2, n = tile + 4, keys = 704, d = 20, slots = 3;                                                             \
+    auto q = lf_race_noise<float>(n * 2 * d), k = lf_race_noise<float>(keys * d), v = lf_race_noise<float>(keys * d);                \
+    std::vector<float> o(n * 2 * d), lse(n * 2), part(n * 2 * slots * d);                                                            \
+    std::vector<float2> stat(n * 2 * slots);                                                                                         \
+    std::vector<int> lo(n), hi(n), pages{9, 1, 4, 3, 2, 5, 6, 0, 8, 7, 10};                                                          \
+    for (int i = 0; i < n; i++) lo[i] = i < n - 2 ? 0 : 64, hi[i] = 600 + i;                                                         \
+    std::vector<long long> trap(4);                                                                                                  \
+    for (int bf16 : {0, 255})                                                                                                        \
+      lf_race_launch(attention_queries_##DP, {2, 1, 2}, {128}, 4 * (R * DP + (DP <= 64 ? 256 * (R + 4) : 4 * R * DP)), o.data(), lse.data(),        \
+                     part.data(), stat.data(), q.data(), k.data(), v.data(), lo.data(), hi.data(), pages.data(), nullptr, n, keys, 2, \
+                     2, d, 0, 0.2f, 0.0f, 0LL, 0LL, 0, -1, 64, keys, 2, slots, bf16, 255, tile, trap.data(), 0);                     \
+  }
+LF_RACE_CASE(attention_queries) { LF_RACE_QUERIES(32, 16) LF_RACE_QUERIES(64, 16) LF_RACE_QUERIES(128, 16) LF_RACE_QUERIES(256, 8) }
 #endif

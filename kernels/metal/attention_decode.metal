@@ -11,18 +11,21 @@
 // queries, on the position of its keys in k and v, or on the number of threadgroups.
 //
 // All products are float32; q, k, v and o may be in memory as bfloat16. A threadgroup
-// has one query, and G heads that share a key head: each row of k and v is read once
-// for all of them.
+// reads each row of k and v once for R pairs of a query and a head. attention_decode_*
+// has one query, and R heads that share a key head. attention_queries_* has `tile`
+// queries of R / tile heads each, for prompts: of each tile of queries it takes those
+// whose neighbour has the same chunks, and the other kernel takes the rest. Both
+// compute the same bits.
 //
-// Grid: attention_decode_*: 128 threads; x runs over queries, y over key heads and
-//   the parts of G of the heads of a group, z over chunks (threadgroup z takes the
-//   chunks z, z + groups.z, …). attention_merge: a threadgroup for each query and
-//   head.
-// Threadgroup memory: q [G][DP]; scores [256][G], and in their place, when they have
-//   been used, the sums of 4 warps [4][G][DP]; the rows of the keys of two rounds
+// Grid: 128 threads; x runs over queries or tiles of them, y over key heads and the
+//   parts of the heads of a group, z over chunks (threadgroup z takes the chunks z,
+//   z + groups.z, …). attention_merge: a threadgroup for each query and head.
+// Threadgroup memory: q [R][DP]; scores [256][R], and in their place, when they have
+//   been used, the sums of 4 warps [4][R][DP]; the rows of the keys of two rounds
 //   [2][256].
-// Traffic: k and v of the query's keys once, by four elements a thread and 8 lanes a
-//   row (without simdgroups, a thread for a row of k), and their pages; d+2 floats for each head and chunk if there are several.
+// Traffic: k and v of the keys of a query or a tile once, by four elements a thread and
+//   8 lanes a row (without simdgroups, a thread for a row of k), and their pages; d+2
+//   floats for each query, head and chunk if there are several.
 //   Flops: 4 d heads for each key.
 // Reference: for c { m_c = max_j s; l_c = Σ_j exp(s − m_c); o_c = Σ_j exp(s − m_c) v[j] }
 //            m = max m_c; l = Σ l_c exp(m_c − m); o = Σ o_c exp(m_c − m) / l
@@ -50,12 +53,20 @@ inline lf_chunks lf_cut(device const int* lo, device const int* hi, int row, int
   return c;
 }
 
+// Reports whether a query and the next one are in one tile and their keys are cut at the same
+// places. They are computed together.
+inline bool lf_joined(int row, int tile, device const int* lo, device const int* hi, int n, int keys, int window, int chunks) {
+  if (row < 0 || row + 1 >= n || (row + 1) % tile == 0) return false;
+  const lf_chunks x = lf_cut(lo, hi, row, n, keys, window, chunks), y = lf_cut(lo, hi, row + 1, n, keys, window, chunks);
+  return x.count > 0 && y.count > 0 && x.start == y.start && x.size == y.size;
+}
+
 struct attention_decode_args {
   LF_ARGS;
   int n, keys, heads, group, d, window;
   float scale, cap;
   long bias_head, bias_query;
-  int bias_key, reach, page, cached, chunks, slots, bf16, vec, launch;
+  int bias_key, reach, page, cached, chunks, slots, bf16, vec, tile, launch;
 };
 
 // Reports the first page of [from, to) that the cache does not have.
@@ -80,16 +91,15 @@ inline float lf_capped(float s, float cap) {
   return cap * (fabs(x) > 10.0f ? copysign(1.0f, x) : precise::tanh(x));
 }
 
-// The bias of a head, the query of this threadgroup and a key.
-inline float lf_bias(lf_thread t, device const float* bias, int head, int key, constant attention_decode_args& a) {
-  if (!LF_BOUND(a, 10) || head >= a.heads) return 0.0f;
-  const int row = (int)t.group.x;
+// The bias of a head, a query and a key.
+inline float lf_bias(device const float* bias, int head, int row, int key, constant attention_decode_args& a) {
+  if (!LF_BOUND(a, 10) || head >= a.heads || row >= a.n) return 0.0f;
   return bias[head * a.bias_head +
               (a.reach < 0 ? row * a.bias_query + key * (long)a.bias_key : (long)(a.reach + max(-a.reach, min(key - row, a.reach))))];
 }
 
 // ps[j, h] = scale q[h]·k[at[j]], −inf for j outside of [skip, here).
-template <int DP, int G>
+template <int DP, int R>
 inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup const float4* qs, threadgroup const int* at, device const void* k,
                              long from, long narrow, int skip, int here, constant attention_decode_args& a) {
   const int d = a.d;
@@ -100,58 +110,66 @@ inline void lf_decode_scores(lf_thread t, threadgroup float* ps, threadgroup con
     const bool seen = j >= skip && j < here;
     float4 x[STEPS];
     for (int c = 0; c < STEPS; c++) x[c] = seen ? lf_four(k, bf16, from + at[j] * narrow, (int)(t.lane % 8) * 4 + 32 * c, d, vec) : float4(0.0f);
-    for (int h = 0; h < G; h++) {
+    for (int h = 0; h < R; h++) {
       float s = 0.0f;
       for (int c = 0; c < STEPS; c++) s = lf_dot4(x[c], qs[h * (DP / 4) + (int)(t.lane % 8) + 8 * c], s);
       s = lf_row_sum(t, s);
-      if (t.lane % 8 == 0) ps[j * G + h] = seen ? s * a.scale : -INFINITY;
+      if (t.lane % 8 == 0) ps[j * R + h] = seen ? s * a.scale : -INFINITY;
     }
   }
 #else
   for (int j = (int)t.index; j < here; j += 128) {
-    float s[G];
-    for (int h = 0; h < G; h++) s[h] = 0.0f;
+    float s[R];
+    for (int h = 0; h < R; h++) s[h] = 0.0f;
     for (int c = 0; c < DP / 4 && j >= skip; c++) {
       float4 x = lf_four(k, bf16, from + at[j] * narrow, 4 * c, d, vec);
-      for (int h = 0; h < G; h++) s[h] = lf_dot4(x, qs[h * (DP / 4) + c], s[h]);
+      for (int h = 0; h < R; h++) s[h] = lf_dot4(x, qs[h * (DP / 4) + c], s[h]);
     }
-    for (int h = 0; h < G; h++) ps[j * G + h] = j >= skip ? s[h] * a.scale : -INFINITY;
+    for (int h = 0; h < R; h++) ps[j * R + h] = j >= skip ? s[h] * a.scale : -INFINITY;
   }
 #endif
 }
 
-// One chunk is written to o and lse. Of several, part has, for each query, head and
-// chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
-template <int DP, int G>
-inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops, threadgroup float* totals,
-                      threadgroup float* shrinks, threadgroup int* rows, device void* o, device float* lse, device float* part, device float2* stat,
-                      device const void* q, device const void* k, device const void* v, device const int* lo, device const int* hi,
-                      device const int* pages, device const float* bias, device long* trap, constant attention_decode_args& a) {
+// Computes the queries [row, row + queries), of which a tile has several that are computed
+// together. Pair h of the threadgroup is query row + h / across and head h % across of those
+// heads of the group that the threadgroup takes. One chunk is written to o and lse. Of
+// several, part has, for each query, head and chunk, d sums, and stat {m, l}; slots is the
+// number of chunks that there is room for.
+template <int DP, int R, bool TILE>
+inline void lf_decode(lf_thread t, int row, int queries, int across, threadgroup float4* qs, threadgroup float* room, threadgroup float* tops,
+                      threadgroup float* totals, threadgroup float* shrinks, threadgroup int2* spans, threadgroup int* rows, device void* o,
+                      device float* lse, device float* part, device float2* stat, device const void* q, device const void* k,
+                      device const void* v, device const int* lo, device const int* hi, device const int* pages, device const float* bias,
+                      constant attention_decode_args& a) {
   constexpr int WIDE = DP / 4 < 32 ? DP / 4 : 32; // lanes of a value
   constexpr int ACROSS = DP / 4 / WIDE;           // float4 of each
   constexpr int VALUES = 32 / WIDE;               // values that a warp takes at a time
   const int tid = (int)t.index, lane = (int)t.lane, warp = (int)t.warp, d = a.d;
-  const int split = (a.group + G - 1) / G, key_head = (int)t.group.y / split, from = (int)t.group.y % split * G;
-  const int count = min(G, a.group - from), head = key_head * a.group + from, row = (int)t.group.x;
+  const int split = (a.group + across - 1) / across, key_head = (int)t.group.y / split, from = (int)t.group.y % split * across;
+  const int count = min(across, a.group - from), head = key_head * a.group + from;
   const long narrow = (long)(a.heads / a.group) * d, first_key = (long)key_head * d;
 
-  const lf_chunks cut = lf_cut(lo, hi, row, a.n, a.keys, a.window, a.chunks);
-  if (t.group.z == 0 && t.group.y == 0) {
-    if (tid == 0) lf_check_seen(lo, hi, row, a.n, a.keys, a.window, trap, a.launch);
-    const int all = a.page ? a.keys / a.page : 0, share = (all + a.n - 1) / a.n;
-    lf_check_pages(t, pages, min(all, row * share), min(all, (row + 1) * share), trap, a);
+  lf_chunks cut = lf_cut(lo, hi, row, a.n, a.keys, a.window, a.chunks);
+  int2 all = int2(cut.begin, cut.end); // keys that all queries see
+  for (int i = 1; TILE && i < queries; i++) {
+    const lf_chunks c = lf_cut(lo, hi, row + i, a.n, a.keys, a.window, a.chunks);
+    all = int2(max(all.x, c.begin), min(all.y, c.end));
+    cut.begin = min(cut.begin, c.begin);
+    cut.end = max(cut.end, c.end);
+    cut.count = max(cut.count, c.count);
   }
-  for (int e = tid; e < G * DP / 4; e += 128) {
-    int h = e / (DP / 4), c = e % (DP / 4) * 4;
-    qs[e] = h < count ? lf_four(q, LF_IS(a.bf16, LF_Q), ((long)row * a.heads + head + h) * d, c, d, false) : float4(0.0f);
+  if (TILE && tid < R) spans[tid] = tid / across < queries ? lf_seen(lo, hi, row + tid / across, a.n, a.keys, a.window) : int2(0, 0);
+  for (int e = tid; e < R * DP / 4; e += 128) {
+    const int h = e / (DP / 4), c = e % (DP / 4) * 4, of = h / across, at = h % across;
+    qs[e] = of < queries && at < count ? lf_four(q, LF_IS(a.bf16, LF_Q), ((long)(row + of) * a.heads + head + at) * d, c, d, false) : float4(0.0f);
   }
   int odd = 0;
   for (int index = (int)t.group.z; index < max(cut.count, 1); index += (int)t.groups.z) { // for all threads alike, as all loops are
     const int begin = cut.start + index * cut.size, end = min(cut.end, begin + cut.size);
-    float4 acc[G][ACROSS];
-    for (int h = 0; h < G; h++)
+    float4 acc[R][ACROSS];
+    for (int h = 0; h < R; h++)
       for (int c = 0; c < ACROSS; c++) acc[h][c] = float4(0.0f);
-    if (tid < G) {
+    if (tid < R) {
       tops[tid] = -INFINITY;
       totals[tid] = 0.0f;
     }
@@ -165,22 +183,26 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
         at[j] = a.page && j >= skip ? max(0, min(pages[key / a.page], a.cached / a.page - 1)) * a.page + key % a.page : key;
       }
       lf_barrier(); // q and rows have arrived, and the last scores have been used
-      lf_decode_scores<DP, G>(t, room, qs, at, k, first_key, narrow, skip, here, a);
+      lf_decode_scores<DP, R>(t, room, qs, at, k, first_key, narrow, skip, here, a);
       lf_barrier();
-      // The running softmax: a warp for each head.
-      for (int first = 0; first < G; first += 4) {
+      // The running softmax: a warp for each pair.
+      for (int first = 0; first < R; first += 4) {
         const int h = first + warp;
-        const bool mine = h < G;
+        const bool mine = h < R;
+        const int2 span = TILE && mine ? spans[h] : int2(cut.begin, cut.end);
         for (int j = lane; j < here && mine; j += 32)
-          if (j >= skip) room[j * G + h] = lf_capped(room[j * G + h], a.cap) + lf_bias(t, bias, head + h, base + j, a);
+          if (base + j < span.x || base + j >= span.y)
+            room[j * R + h] = -INFINITY; // another query sees it
+          else
+            room[j * R + h] = lf_capped(room[j * R + h], a.cap) + lf_bias(bias, head + h % across, row + h / across, base + j, a);
         float most = -INFINITY, total = 0.0f;
-        for (int j = lane; j < here && mine; j += 32) most = fmax(most, room[j * G + h]);
+        for (int j = lane; j < here && mine; j += 32) most = fmax(most, room[j * R + h]);
         const float before = mine ? tops[h] : 0.0f;
         const float top = fmax(before, lf_warp_max(t, most)), floor = top == -INFINITY ? 0.0f : top;
         for (int j = lane; j < here && mine; j += 32) {
-          float p = exp(room[j * G + h] - floor);
+          float p = exp(room[j * R + h] - floor);
           total += p;
-          room[j * G + h] = p;
+          room[j * R + h] = p;
         }
         total = lf_warp_sum(t, total); // by now all lanes have read the top
         if (mine && lane == 0) {
@@ -193,25 +215,28 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
       lf_barrier();
       // Sums of values: each warp its share of the keys.
 #pragma unroll
-      for (int h = 0; h < G; h++) {
+      for (int h = 0; h < R; h++) {
         float f = shrinks[h];
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) acc[h][c] *= f;
       }
       for (int j = warp * VALUES + lane / WIDE; j < here; j += 4 * VALUES) {
+        const int key = base + j;
+        const bool every = !TILE || (key >= all.x && key < all.y); // or a value that a query does not see could be infinite
 #pragma unroll
         for (int c = 0; c < ACROSS; c++) {
           float4 x = float4(0.0f);
           if (j >= skip) x = lf_four(v, LF_IS(a.bf16, LF_V), first_key + at[j] * narrow, lane % WIDE * 4 + 128 * c, d, LF_IS(a.vec, LF_V));
 #pragma unroll
-          for (int h = 0; h < G; h++) acc[h][c] = fma(float4(room[j * G + h]), x, acc[h][c]);
+          for (int h = 0; h < R; h++)
+            if (every || (key >= spans[h].x && key < spans[h].y)) acc[h][c] = fma(float4(room[j * R + h]), x, acc[h][c]);
         }
       }
     }
     lf_barrier(); // the scores have been used; the sums replace them
     // The lanes of a warp that had the same columns, then the warps in order.
 #pragma unroll
-    for (int h = 0; h < G; h++)
+    for (int h = 0; h < R; h++)
 #pragma unroll
       for (int c = 0; c < ACROSS; c++) {
         float4 x = acc[h][c];
@@ -221,25 +246,27 @@ inline void lf_decode(lf_thread t, threadgroup float4* qs, threadgroup float* ro
           x.z += lf_shuffle_xor(t, x.z, b);
           x.w += lf_shuffle_xor(t, x.w, b);
         }
-        if (lane < WIDE) lf_put4(room + (warp * G + h) * DP + lane * 4 + 128 * c, x);
+        if (lane < WIDE) lf_put4(room + (warp * R + h) * DP + lane * 4 + 128 * c, x);
       }
     lf_barrier();
-    const bool alone = cut.count <= 1;
-    const long place = ((long)row * a.heads + head) * a.slots + index;
-    for (int e = tid; e < G * DP; e += 128) {
-      int h = e / DP, c = e % DP;
-      if (h >= count || c >= d) continue;
-      float x = ((room[e] + room[G * DP + e]) + room[2 * G * DP + e]) + room[3 * G * DP + e];
-      if (alone)
-        lf_store_one(o, LF_IS(a.bf16, LF_O), ((long)row * a.heads + head + h) * d + c, cut.count ? x / totals[h] : 0.0f);
-      else
-        part[(place + (long)h * a.slots) * d + c] = x;
-    }
-    if (tid < count) {
-      if (alone)
-        lse[(long)row * a.heads + head + tid] = cut.count ? tops[tid] + log(totals[tid]) : -INFINITY;
-      else
-        stat[place + (long)tid * a.slots] = float2(tops[tid], totals[tid]);
+    // Each pair has chunks of its own number: a query of a tile may see fewer than the last.
+    for (int e = tid; e < R * DP + R; e += 128) {
+      const int h = e < R * DP ? e / DP : e - R * DP, c = e % DP, of = h / across, at = h % across;
+      if (of >= queries || at >= count || (e < R * DP && c >= d)) continue;
+      const int chunk = TILE ? (spans[h].y - cut.start - 1) / cut.size + 1 : cut.count;
+      if (TILE && index >= chunk) continue;
+      const long pair = (long)(row + of) * a.heads + head + at;
+      if (e < R * DP) {
+        const float x = ((room[e] + room[R * DP + e]) + room[2 * R * DP + e]) + room[3 * R * DP + e];
+        if (chunk <= 1)
+          lf_store_one(o, LF_IS(a.bf16, LF_O), pair * d + c, chunk ? x / totals[h] : 0.0f);
+        else
+          part[(pair * a.slots + index) * d + c] = x;
+      } else if (chunk <= 1) {
+        lse[pair] = chunk ? tops[h] + log(totals[h]) : -INFINITY;
+      } else {
+        stat[pair * a.slots + index] = float2(tops[h], totals[h]);
+      }
     }
     lf_barrier(); // the sums have been used
   }
@@ -267,21 +294,55 @@ LF_KERNEL(128) attention_merge(device uchar* o [[buffer(0)]], device float* lse 
   if (t.index == 0) lse[t.group.x] = top + log(total);
 }
 
-#define LF_DECODE(DP, G)                                                                                                                \
-  LF_KERNEL(128) attention_decode_##DP##_##G(                                                                                           \
+#define LF_DECODE_KERNEL(NAME, DP, R, ...)                                                                                              \
+  LF_KERNEL(128) NAME(                                                                                                                  \
       device uchar* o [[buffer(0)]], device float* lse [[buffer(1)]], device float* part [[buffer(2)]], device float2* stat [[buffer(3)]], \
       device const uchar* q [[buffer(4)]], device const uchar* k [[buffer(5)]], device const uchar* v [[buffer(6)]],                       \
       device const int* lo [[buffer(7)]], device const int* hi [[buffer(8)]], device const int* pages [[buffer(9)]],                    \
       device const float* bias [[buffer(10)]], device long* trap [[buffer(11)]], constant attention_decode_args& a [[buffer(12)]], LF_THREAD) { \
     LF_BEGIN;                                                                                                                           \
-    threadgroup float4 qs[G * DP / 4];                                                                                                  \
-    threadgroup float room[G * (DP < 64 ? LF_DECODE_KEYS : 4 * DP)];                                                                    \
-    threadgroup float tops[G], totals[G], shrinks[G];                                                                                   \
+    threadgroup float4 qs[R * DP / 4];                                                                                                  \
+    threadgroup float room[R * (DP < 64 ? LF_DECODE_KEYS : 4 * DP)];                                                                    \
+    threadgroup float tops[R], totals[R], shrinks[R];                                                                                   \
+    threadgroup int2 spans[R];                                                                                                          \
     threadgroup int rows[2 * LF_DECODE_KEYS];                                                                                           \
-    lf_decode<DP, G>(t, qs, room, tops, totals, shrinks, rows, o, lse, part, stat, q, k, v, lo, hi, pages, bias, trap, a);              \
+    __VA_ARGS__                                                                                                                         \
   }
+#define LF_DECODE_CALL(DP, R, TILE, ROW, QUERIES, ACROSS)                                                                               \
+  lf_decode<DP, R, TILE>(t, ROW, QUERIES, ACROSS, qs, room, tops, totals, shrinks, spans, rows, o, lse, part, stat, q, k, v, lo, hi,     \
+                         pages, bias, a)
+
+// One query. It also checks the intervals and the pages.
+#define LF_DECODE(DP, G)                                                                                                                \
+  LF_DECODE_KERNEL(attention_decode_##DP##_##G, DP, G, {                                                                                \
+    const int row = (int)t.group.x;                                                                                                     \
+    if (t.group.z == 0 && t.group.y == 0) {                                                                                             \
+      if (t.index == 0) lf_check_seen(lo, hi, row, a.n, a.keys, a.window, trap, a.launch);                                              \
+      const int all = a.page ? a.keys / a.page : 0, share = (all + a.n - 1) / a.n;                                                      \
+      lf_check_pages(t, pages, min(all, row * share), min(all, (row + 1) * share), trap, a);                                            \
+    }                                                                                                                                   \
+    if (a.tile > 1 && (lf_joined(row - 1, a.tile, lo, hi, a.n, a.keys, a.window, a.chunks) ||                                           \
+                       lf_joined(row, a.tile, lo, hi, a.n, a.keys, a.window, a.chunks)))                                                \
+      return;                                                                                                                           \
+    LF_DECODE_CALL(DP, G, false, row, 1, G);                                                                                            \
+  })
 #define LF_DECODE_ALL(DP) LF_DECODE(DP, 1) LF_DECODE(DP, 2) LF_DECODE(DP, 4)
 LF_DECODE_ALL(32) LF_DECODE(32, 8)
 LF_DECODE_ALL(64) LF_DECODE(64, 8)
 LF_DECODE_ALL(128) LF_DECODE(128, 8)
 LF_DECODE_ALL(256)
+
+// The queries of a tile that are computed together, one run of them after the other. R pairs fit
+// 32 KB of threadgroup memory.
+#define LF_QUERIES(DP, R)                                                                                                               \
+  LF_DECODE_KERNEL(attention_queries_##DP, DP, R, {                                                                                     \
+    const int last = min(a.n, ((int)t.group.x + 1) * a.tile);                                                                           \
+    for (int row = (int)t.group.x * a.tile, next = 0; row < last; row = next) {                                                         \
+      for (next = row + 1; lf_joined(next - 1, a.tile, lo, hi, a.n, a.keys, a.window, a.chunks); next++) {}                             \
+      if (next - row > 1) LF_DECODE_CALL(DP, R, true, row, next - row, R / a.tile);                                                     \
+    }                                                                                                                                   \
+  })
+LF_QUERIES(32, 16)
+LF_QUERIES(64, 16)
+LF_QUERIES(128, 8)
+LF_QUERIES(256, 4)
