@@ -23,6 +23,7 @@ var few = heads{queries: 8, keys: 4, dim: 64}
 type attention struct {
 	heads
 	texts, length, cached int
+	page                  int  // rows of a page of keys and values; zero if they are consecutive
 	whole                 bool // not causal: tokens also attend to later ones
 	back                  bool
 	precision             backend.Precision
@@ -50,6 +51,8 @@ func (a *attention) row(program string) *bench.Row {
 	queries := a.texts * a.length
 	name, input := fmt.Sprintf("forward, %v", a.precision), fmt.Sprintf("%d × %d tokens, %d heads of %d", a.texts, a.length, a.queries, a.dim)
 	switch {
+	case a.page > 0:
+		name, input = fmt.Sprintf("%d tokens of a prompt, in pages", a.length), fmt.Sprintf("behind %d, %d heads of %d", a.cached, a.queries, a.dim)
 	case a.cached > 0:
 		name, input = "one token", fmt.Sprintf("behind %d, %d heads of %d", a.cached, a.queries, a.dim)
 	case a.back:
@@ -67,7 +70,7 @@ func (a *attention) row(program string) *bench.Row {
 }
 
 func (a *attention) attr() ir.AttentionAttr {
-	return ir.AttentionAttr{Heads: a.queries, KVHeads: a.keys, HeadDim: a.dim, Scale: float32(1 / math.Sqrt(float64(a.dim)))}
+	return ir.AttentionAttr{Heads: a.queries, KVHeads: a.keys, HeadDim: a.dim, Scale: float32(1 / math.Sqrt(float64(a.dim))), Page: a.page}
 }
 
 // attention returns the task of an attention with lorafuse.
@@ -105,6 +108,14 @@ func (a *attention) results(spec *program.Spec, suffix string) []graph.Tensor {
 		}
 		return a.cached + i + 1
 	})
+	if a.page > 0 {
+		words := make([]int32, keys/a.page)
+		for i := range words {
+			words[i] = int32(len(words) - 1 - i)
+		}
+		spec.Words["pages"+suffix] = words
+		return []graph.Tensor{q.Attention(k, v, lo, hi, a.attr(), g.Param("pages"+suffix, tensor.I32, ir.ShapeOf(len(words))...))}
+	}
 	if !a.back {
 		return []graph.Tensor{q.Attention(k, v, lo, hi, a.attr())}
 	}

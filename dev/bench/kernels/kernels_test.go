@@ -128,5 +128,5 @@ func TestModels(t *testing.T) {
 			assert.Equal(t, "bf16", row.Name)
 		}
 	}
-	assert.Equal(t, map[string]int{"4 × 4 tokens, 32 heads of 128": 2, "1 × 16 tokens, 32 heads of 128": 2, "1 × 9 tokens, 24 heads of 128, no mask": 2, "behind 7, 32 heads of 128": 1}, inputs)
+	assert.Equal(t, map[string]int{"4 × 4 tokens, 32 heads of 128": 2, "1 × 16 tokens, 32 heads of 128": 2, "1 × 9 tokens, 24 heads of 128, no mask": 2, "behind 7, 32 heads of 128": 1, "behind 16, 32 heads of 128": 1}, inputs)
 }

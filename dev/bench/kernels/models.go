@@ -41,7 +41,8 @@ func (s *suite) modelAttentions() (tasks []bench.Task) {
 		tasks = append(tasks, s.attention(a))
 	}
 	one := attention{heads: modelHeads, texts: 1, length: 1, cached: s.shrunk(4095, 1)}
-	return append(tasks, s.attention(one))
+	part := attention{heads: modelHeads, texts: 1, length: 16 * s.shrunk(16, 1), cached: 16 * s.shrunk(256, 1), page: 16}
+	return append(tasks, s.attention(one), s.attention(part))
 }
 
 // yardsticks returns tasks that run the models' matrix multiplications and attention with torch on the GPU, under the
