@@ -105,7 +105,7 @@ test-cuda: sim cuda-kernels ## all tests of -tags cuda, on the simulated driver
 	[ "$(GOLDENS)" = few ] || sh scripts/cuda_sim.sh count
 	eval "$$(sh scripts/cuda_env.sh)" && export LORAFUSE_CUDA_TEST=1 LORAFUSE_LIBCUDA=$(CURDIR)/kernels/sim/build/libcuda_sim.so && \
 		$(GO) test -tags cuda -run TestStructures ./kernels/sim && \
-		$(GO) test -timeout 60m -tags cuda ./kernels ./backend/cuda/... ./backend/telemetry/...
+		$(GO) test -timeout 120m -tags cuda ./kernels ./backend/cuda/... ./backend/telemetry/...
 	sh scripts/cuda_goldens.sh $(GOLDENS)
 	sh scripts/cuda_alone.sh
 
@@ -116,7 +116,7 @@ metal-sim: ## the fake Metal and lfmsl, which compiles shaders, for machines oth
 	CLANG=$(CLANG) CLANGXX=$(CLANGXX) sh scripts/metal_sim.sh
 
 test-metal: metal-sim ## all tests of the backend for Apple GPUs, on the fake Metal (needs clang-19 and GNUstep)
-	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -timeout 60m -tags 'metal metalfake' ./kernels ./backend/metal/...
+	CC=$(CLANG) CXX=$(CLANGXX) CGO_ENABLED=1 $(GO) test -timeout 120m -tags 'metal metalfake' ./kernels ./backend/metal/...
 	CC=$(CLANG) CXX=$(CLANGXX) sh scripts/metal_goldens.sh
 
 test-metal-short: metal-sim ## the conformance suite and a few goldens on the fake Metal
