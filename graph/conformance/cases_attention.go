@@ -124,9 +124,9 @@ var attentionRows = []attentionRow{
 	{name: "bounded pages", n: "n", m: "4m", a: paged(heads(2, 1, 8), 4), see: after(6), pages: "i32[m]", order: []float64{1, 12, 0, 2, 3, 3, 5, 5, 0, 0, 0, 9, 1}},
 	{name: "a page for each key", n: "2", m: "9", a: paged(heads(2, 1, 8), 1), see: all(4), pages: "i32[4]", order: []float64{8, 0, 3, 3}},
 	{name: "pages of tiles", n: "150", m: "224", a: paged(heads(4, 2, 16), 16), see: packed(0, 61), pages: "i32[10]", order: []float64{13, 0, 1, 2, 9, 5, 6, 12, 11, 3}},
-	{name: "pages of tiles, heads of 40", n: "70", m: "96", a: paged(heads(3, 1, 40), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
-	{name: "pages of tiles, heads of 100", n: "70", m: "96", a: paged(capped(heads(4, 2, 100), 1.3), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
-	{name: "pages of tiles, heads of 200", n: "70", m: "96", a: paged(windowed(heads(2, 1, 200), 20), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
+	{name: "pages of tiles, heads of 40", n: "70", m: "96", a: paged(softened(heads(3, 1, 40), 0.1), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
+	{name: "pages of tiles, heads of 100", n: "70", m: "96", a: paged(softened(capped(heads(4, 2, 100), 1.3), 0.1), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
+	{name: "pages of tiles, heads of 200", n: "70", m: "96", a: paged(softened(windowed(heads(2, 1, 200), 20), 0.1), 16), see: packed(0, 33), pages: "i32[5]", order: []float64{5, 0, 1, 2, 4}},
 	{name: "chunks", n: "3", m: "700", a: heads(4, 2, 16), see: between(0, 700, 3, 130, 500, 629)},
 	{name: "chunks and window", n: "3", m: "700", a: windowed(capped(heads(3, 1, 8), 1.1), 290), see: between(0, 700, 3, 130, 200, 629)},
 	{name: "pages of several texts", n: "7", m: "448", a: paged(heads(6, 2, 12), 16), see: between(0, 290, 0, 291, 304, 305, 320, 480, 480, 483, 490, 490, 496, 530),
@@ -138,6 +138,11 @@ var attentionRows = []attentionRow{
 
 func heads(q, kv, dim int) ir.AttentionAttr {
 	return ir.AttentionAttr{Heads: q, KVHeads: kv, HeadDim: dim, Scale: 0.4}
+}
+
+func softened(a ir.AttentionAttr, scale float32) ir.AttentionAttr {
+	a.Scale = scale
+	return a
 }
 
 func windowed(a ir.AttentionAttr, n int) ir.AttentionAttr {
