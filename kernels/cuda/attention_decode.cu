@@ -364,10 +364,10 @@ LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
       if (next - row > 1) LF_DECODE_CALL(DP, R, true, row, next - row, R / tile);                                         \
     }                                                                                                                     \
   })
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define LF_QUERIES_BLOCKS 2  // with 3, ptxas spills
-#else
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define LF_QUERIES_BLOCKS 3
+#else
+#define LF_QUERIES_BLOCKS 2  // with 3, ptxas spills for sm_80
 #endif
 LF_QUERIES(32, 16, LF_QUERIES_BLOCKS)
 LF_QUERIES(64, 16, LF_QUERIES_BLOCKS)
