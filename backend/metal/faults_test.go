@@ -206,9 +206,9 @@ func TestFailures(t *testing.T) {
 // A device that fails says so from then on; the process lives, and closes it.
 func TestLost(t *testing.T) {
 	opening, _ := commands(t, 1)
-	for i, fail := range []string{"command:internal", "command:removed", "lost", "command:fault", "command:revoked"} {
+	for fail, command := range map[string]int{"command:internal": 1, "command:fault": 2, "command:removed": 1, "lost": 1, "command:revoked": 3} {
 		t.Run(fail, func(t *testing.T) {
-			with(t, fmt.Sprintf("LFSIM_METAL_FAIL=%s:%d", fail, opening+1+max(0, i-2)))
+			with(t, fmt.Sprintf("LFSIM_METAL_FAIL=%s:%d", fail, opening+command))
 			before := metal.FakeObjects()
 			dev, err := metal.Open(backend.Options{})
 			require.NoError(t, err)
