@@ -94,7 +94,8 @@ func (c *counted) apply(op ir.Op, attr any, in ...graph.Tensor) graph.Tensor {
 	return c.g.Of(c.g.IR().Apply(op, attr, ids...))
 }
 
-// attention returns causal attention with heads of 64 channels, two for each key head, or its gradients.
+// attention returns causal attention with heads of 64 channels, two for each key head, or its gradients. A softCap of
+// zero caps no scores.
 func (c *counted) attention(queries, keys int, grad bool, softCap float32) []graph.Tensor {
 	const heads, size = 4, 64
 	attr := ir.AttentionAttr{Heads: heads, KVHeads: heads / 2, HeadDim: size, Scale: 0.125, SoftCap: softCap}

@@ -370,6 +370,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	for heads < min(a.group(), most) {
 		heads *= 2
 	}
+	// Of q, and of the scores or the sums in their place. Stride is the distance of the scores of two keys.
 	shared := func(rows, stride int) int { return 4 * (rows*size + max(4*rows*size, stride*decodeKeys)) }
 	main, err := c.sharing("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128, shared(heads, heads))
 	if err != nil {

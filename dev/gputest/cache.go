@@ -70,7 +70,7 @@ func newCache(t *testing.T, dev backend.Device, window int, paged, narrow bool) 
 // token is token number at of a text.
 type token struct{ text, at int }
 
-// run processes tokens of texts that lie in the given pages, and returns a row for each.
+// run processes tokens of texts whose keys and values are in the given pages. It returns a row for each token.
 func (c *cache) run(t *testing.T, pages map[int][]int32, tokens []token) [][]float32 {
 	t.Helper()
 	in := map[string][]int32{"offset": {int32(tokens[0].at)}}
@@ -120,9 +120,9 @@ func (c *cache) run(t *testing.T, pages map[int][]int32, tokens []token) [][]flo
 	return rows
 }
 
-// Pages requires that tokens of several texts, with keys and values in pages, get the same bits in one run as in
-// runs of one token each and, for one of the texts, as with a cache without pages; and that a CPU computes the same. If
-// narrow is set, the device must have been opened with precision bf16, as which the cache is stored.
+// Pages tests a KV cache in pages. Tokens of several texts must get the same bits in one run as in runs of one token
+// each; for one of the texts, also as with a cache without pages. A CPU must compute the same. If narrow is set, the
+// cache is stored as bf16, and the device must have been opened with that precision.
 func Pages(t *testing.T, dev backend.Device, narrow bool) {
 	o, limit := backend.Options{Threads: 2}, 1e-5
 	if narrow {

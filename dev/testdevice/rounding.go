@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Rounding compares the errors of cases at precision bf16 with those of PyTorch's autocast to bfloat16. The error of one
+// Rounding compares errors at precision bf16 with the errors of PyTorch's autocast to bfloat16. The error of one
 // case is chance in part, and differs between processors.
 type Rounding struct {
 	sum float64 // of the logarithms of the quotients

@@ -140,6 +140,7 @@ func heads(q, kv, dim int) ir.AttentionAttr {
 	return ir.AttentionAttr{Heads: q, KVHeads: kv, HeadDim: dim, Scale: 0.4}
 }
 
+// softened sets the scale of the scores, which grow with the size of heads.
 func softened(a ir.AttentionAttr, scale float32) ir.AttentionAttr {
 	a.Scale = scale
 	return a
@@ -224,7 +225,7 @@ func attentionCases() []testCase {
 		}
 		out = append(out, back)
 	}
-	// Constants by which queries see all keys need no mask if attention is decomposed.
+	// If the bounds are constants and include all keys, decomposed attention needs no mask.
 	return append(out, testCase{op: ir.Attention, name: "all keys, wide heads", limit: attentionLimit, lossOuts: 1,
 		in: []input{arg("f32[7,520]", normal), arg("f32[9,520]", normal), arg("f32[9,520]", normal)},
 		build: func(g *ir.Graph, in []ir.Value) []ir.Value {

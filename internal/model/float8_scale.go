@@ -13,13 +13,13 @@ import (
 	"github.com/lorafuse/lorafuse/tensor"
 )
 
-// float8Config is what quantization_config says about weights in 8-bit floats.
+// float8Config holds the keys of quantization_config for weights in 8-bit floats.
 type float8Config struct {
 	Method string // quant_method
 	// Block is the number of rows and columns that share a scale; zeros mean that a weight or a
 	// row has one scale.
 	Block [2]int
-	// Activations is how other programs round activations. Here they are not rounded.
+	// Activations names the rounding of activations in other programs. Here they are not rounded.
 	Activations string
 }
 
@@ -104,7 +104,7 @@ var scaleNames = []string{".weight_scale_inv", ".weight_scale", ".scale_weight"}
 // stackScaleNames are the suffixes for stacks of experts, of transformers 5.
 var stackScaleNames = []string{"_scale_inv"}
 
-// Float8Grid is how a weight in 8-bit floats is divided into blocks with a scale each.
+// Float8Grid divides a weight in 8-bit floats into blocks with a scale each.
 type Float8Grid struct {
 	Shape []int  // of the tensor of scales
 	Rows  int    // of a matrix of the weight; blocks end with it
@@ -137,8 +137,8 @@ func isExperts(name string, v *safetensors.View) bool {
 	return len(v.Shape) == 3 && !strings.HasSuffix(name, weightSuffix) && numbered.MatchString(name)
 }
 
-// storedScale finds the scales that are stored for a weight: one, one for each row, or one for
-// each block; for a stack those of each of its matrices. It returns nil if there are none.
+// storedScale finds the scales that are stored for a weight. There is one, or one for each row or
+// each block; in a stack, each matrix has its own. It returns nil if there are none.
 func (m *Model) storedScale(name string, weight *safetensors.View) (*storedScale, error) {
 	config := m.Config.float8
 	module, ok := strings.CutSuffix(name, weightSuffix)

@@ -143,9 +143,10 @@ LF_DEVICE void lf_decode_values(float4 (&acc)[R][(DP + 127) / 128], const float*
 }
 
 // Computes the queries [row, row + queries), of which a tile has several that are computed
-// together. Pair h of the block is query row + h / across and a head of the group, h % across
-// of those that the block takes. One chunk is written to o and lse. Of several, part has, for each query, head and
-// chunk, d sums, and stat {m, l}; slots is the number of chunks that there is room for.
+// together. Pair h of the block is query row + h / across and head h % across of those heads
+// of the group that the block takes. One chunk is written to o and lse. Of several, part has,
+// for each query, head and chunk, d sums, and stat {m, l}; slots is the number of chunks that
+// there is room for.
 template <int DP, int R, bool TILE>
 LF_DEVICE void lf_decode(int row, int queries, int across, void* o, float* lse, float* part, float2* stat, const void* q, const void* k,
                          const void* v, const int* lo, const int* hi, const int* pages, const float* bias, int n, int keys, int heads,
@@ -155,7 +156,7 @@ LF_DEVICE void lf_decode(int row, int queries, int across, void* o, float* lse, 
   constexpr int ACROSS = (DP + 127) / 128;        // float4 of each
   constexpr int S = TILE ? R + 4 : R;             // four scores of a key are aligned, those of eight keys are in all banks
   LF_DYN_SHARED(float, shared);
-  float *qs = shared, *ps = qs + R * DP, *sums = ps;
+  float *qs = shared, *ps = qs + R * DP, *sums = ps;  // the sums replace the scores
   LF_SHARED(float, tops, [R]);
   LF_SHARED(float, totals, [R]);
   LF_SHARED(float, shrinks, [R]);
