@@ -139,7 +139,12 @@ func (d *Device) Info() backend.Info {
 }
 
 // target returns the target for which programs are planned.
-func (d *Device) target() gpu.Target { return gpu.Target{Precision: d.Precision, Sizes: sizes} }
+func (d *Device) target() gpu.Target {
+	t := gpu.Target{Precision: d.Precision, Sizes: sizes}
+	p := &d.properties
+	t.Thresholds = gpu.ThresholdsOf(fmt.Sprintf("%s %d.%d %s", backend.CUDA, p.capability/10, p.capability%10, p.name))
+	return t
+}
 
 // Send runs j in the queue's goroutine.
 func (r runner) Send(j gpu.Job) error { return r.queue.send(j) }

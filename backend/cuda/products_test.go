@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lorafuse/lorafuse/backend"
+	"github.com/lorafuse/lorafuse/dev/gputest"
 	"github.com/lorafuse/lorafuse/graph"
 	"github.com/lorafuse/lorafuse/internal/ir"
 	"github.com/lorafuse/lorafuse/internal/philox"
@@ -56,6 +57,15 @@ var productCases = []struct {
 	{"batch of rows, thin, parts", 20, 130, 0, []factors{{1280, tensor.F32, tensor.BF16, false, true, -0.5}}, true, true},
 	{"large batch of rows, thin, parts", 57, 64, 0, []factors{{2560, tensor.F32, tensor.BF16, false, true, 1}}, true, false},
 	{"eight rows", 8, 5, 0, []factors{{704, tensor.F32, tensor.FP4, false, true, 1}, {257, tensor.F32, tensor.Q8, false, true, 1}, {129, tensor.BF16, tensor.NF4, false, true, 1}}, true, false},
+}
+
+// Each variant of a kernel computes what the others do.
+func TestThresholds(t *testing.T) {
+	dev := opened(t, backend.Options{Precision: backend.BF16})
+	gputest.Thresholds(t, dev)
+	for _, name := range []string{"gemv_4", "gemm_thin_64", "gemm_mma_64", "gemm_mma_128", "gemm_bf16_nt_128", "gemm_bf16_nt_256", "gemm_narrow_down_32", "attention_queries_32", "attention_decode_32_2"} {
+		require.Contains(t, dev.Kernels(), name)
+	}
 }
 
 // matrix makes a matrix of a type out of numbers that bfloat16 holds.

@@ -49,7 +49,6 @@ const (
 	decodeParts  = 1 << 14 // of all queries, with more queries each has fewer chunks
 	decodeBlocks = 2048    // fill a GPU; with more, each block processes several chunks
 	decodeRows   = 16      // of a block of attention_queries, at most: pairs of a query and a head
-	tiledQueries = 64      // above which queries whose neighbours have the same chunks are computed in tiles
 	gradBlocks   = 256     // of dk and dv, below which the heads of a group are divided
 )
 
@@ -380,7 +379,8 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	rows := min(decodeRows, c.target.QueryTile/size)
 	tile := rows / min(heads, rows)
 	var tiled *Kernel
-	if queries > tiledQueries && tile > 1 {
+	few := c.target.TiledQueries // queries that are computed one by one
+	if few > 0 && queries > few && tile > 1 {
 		if tiled, err = c.sharing("attention_decode", fmt.Sprintf("attention_queries_%d", size), 128, shared(rows, rows+4)); err != nil {
 			return nil, err
 		}
@@ -432,7 +432,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 			k.int("page", a.Page).int("cached", r.axis(a.k, 0)).int("chunks", chunks).int("slots", slots).int("bf16", a.bf16).int("vec", a.vec(r))
 			k.int("tile", tile).pointer("trap", r.Trap).int("launch", a.launch)
 		}
-		if tiled == nil || n <= tiledQueries {
+		if tiled == nil || n <= few {
 			launch(main, n, heads, 0)
 		} else {
 			launch(main, n, heads, tile)

@@ -31,11 +31,12 @@ type bulk struct {
 	wide, narrow *Kernel // of tiles of 256 and of 128 columns; wide is nil if its shared memory is too large
 	gated        *gated  // the GLU or GLUGrad that takes the product, or nil
 	few          *mma
+	enough       int // tiles of 128 by 256
 }
 
 // bulks reports whether gemm_bf16.cu has a kernel for a sum of products on the target.
 func (t *terms) bulks(target *Target) bool {
-	if !target.LargeTiles || target.Precision != backend.BF16 || t.out.Type.Rank() != 2 || len(t.list) == 0 {
+	if target.LargeTiles == 0 || target.Precision != backend.BF16 || t.out.Type.Rank() != 2 || len(t.list) == 0 {
 		return false
 	}
 	for i := range t.list {
@@ -79,7 +80,7 @@ func (k *Kernel) bulkSizes(m, n, columns, stored int) *Kernel {
 }
 
 func newBulk(c *compiler, t terms) (product, error) {
-	p := &bulk{t: t, low: lowProducts(t.list)}
+	p := &bulk{t: t, low: lowProducts(t.list), enough: c.target.WideTiles}
 	var err error
 	bytes, packed := p.packedBytes(c.dims)
 	for range blocks(packed, packMost) {
@@ -90,7 +91,7 @@ func newBulk(c *compiler, t terms) (product, error) {
 		p.packs = append(p.packs, k)
 	}
 	c.reserve(bytes)
-	if c.target.holds(bulkBytes(bulkWide)) {
+	if p.enough > 0 && c.target.holds(bulkBytes(bulkWide)) {
 		if p.wide, err = c.bulkKernel(bulkLayout(t.list[0].tb), bulkWide); err != nil {
 			return nil, err
 		}
@@ -147,7 +148,7 @@ func packedSize(elements int) int { return scratchBytes(2 * elements) }
 // fits reports whether the kernels can run with the sizes and addresses of a run, and have enough tiles.
 func (p *bulk) fits(r *Run) bool {
 	m, n, _ := p.t.sizes(r.Dims)
-	if n%bulkStep != 0 || m <= smallTile || n <= smallTile || blocks(m, bulkRows)*blocks(n, bulkNarrow) < enoughTiles {
+	if n%bulkStep != 0 || m <= smallTile || n <= smallTile || blocks(m, bulkRows)*blocks(n, bulkNarrow) < p.few.enough {
 		return false
 	}
 	all := 0
@@ -189,7 +190,7 @@ func (p *bulk) fill(r *Run) {
 	}
 	m, n, _ := p.t.sizes(r.Dims)
 	k, columns := p.narrow, bulkNarrow
-	if p.wide != nil && blocks(m, bulkRows)*blocks(n, bulkWide) >= enoughTiles {
+	if p.wide != nil && blocks(m, bulkRows)*blocks(n, bulkWide) >= p.enough {
 		k, columns = p.wide, bulkWide
 	}
 	if p.gated != nil && p.gated.takes(r) {

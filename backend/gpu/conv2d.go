@@ -14,10 +14,11 @@ type conv2D struct {
 	a               ir.Conv2DAttr
 	x, w, bias, out ir.Ref
 	large, small    *Kernel
+	enough          int // large tiles
 }
 
 func prepareConv2D(c *compiler, l *ir.Launch) (step, error) {
-	p := &conv2D{a: l.Attr.(ir.Conv2DAttr), x: l.In[0], w: l.In[1], out: l.Out[0]}
+	p := &conv2D{a: l.Attr.(ir.Conv2DAttr), x: l.In[0], w: l.In[1], out: l.Out[0], enough: c.target.LargeTiles}
 	if p.a.HasBias {
 		p.bias = l.In[2]
 	}
@@ -29,7 +30,7 @@ func prepareConv2D(c *compiler, l *ir.Launch) (step, error) {
 		p.small, err = c.kernel("conv2d", "conv2d_f32", 256)
 	default:
 		p.small, err = c.sharing("conv2d", "conv2d_mma_64", 128, stagesBytes(smallTile))
-		if err == nil && c.target.LargeTiles {
+		if err == nil && p.enough > 0 {
 			p.large, err = c.sharing("conv2d", "conv2d_mma_128", 256, stagesBytes(largeTile))
 		}
 	}
@@ -44,7 +45,7 @@ func (p *conv2D) fill(r *Run) {
 	p.small.skip()
 	if p.large != nil {
 		p.large.skip()
-		if m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile) >= enoughTiles {
+		if m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile) >= p.enough {
 			main, tile = p.large, largeTile
 		}
 	}

@@ -18,6 +18,7 @@ type Device struct {
 	name   string // of the backend, for errors
 	driver Driver
 	target func() Target
+	tuned  *Thresholds // replace those of target, if not nil
 	memory memory
 	lost   atomic.Pointer[error] // the error that made the device unusable
 
@@ -28,6 +29,22 @@ type Device struct {
 func (d *Device) Init(kind string, driver Driver, target func() Target) {
 	d.name, d.driver, d.target = kind, driver, target
 	d.memory.live, d.programs = map[*Block]struct{}{}, map[*Executable]struct{}{}
+}
+
+// Thresholds returns the thresholds by which programs are planned.
+func (d *Device) Thresholds() Thresholds { return d.planned().Thresholds }
+
+// SetThresholds replaces the thresholds of the device for programs that are loaded from now on. It is for benchmarks
+// that compare variants, and not safe for concurrent use.
+func (d *Device) SetThresholds(t Thresholds) { d.tuned = &t }
+
+// planned returns the target for which programs are planned.
+func (d *Device) planned() Target {
+	t := d.target()
+	if d.tuned != nil {
+		t.Thresholds = *d.tuned
+	}
+	return t
 }
 
 // End releases all memory, including buffers that callers have not freed. No work may be in progress, and no job may
@@ -81,7 +98,7 @@ func (d *Device) PackedBytes(backend.Pack, ...*ir.Program) (int64, error) { retu
 
 // Scratch returns the scratch memory that programs take on the device.
 func (d *Device) Scratch(programs ...*ir.Program) (int64, error) {
-	sum, err := Scratch(d.target(), programs...)
+	sum, err := Scratch(d.planned(), programs...)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", d.name, err)
 	}

@@ -45,7 +45,7 @@ func (d *Device) CompileIn(p *ir.Program, arena backend.Buffer) (backend.Executa
 // compile returns an executable whose arena is the caller's buffer, or its own if arena is nil.
 func (d *Device) compile(p *ir.Program, arena *Buffer) (_ backend.Executable, err error) {
 	e := &Executable{dev: d, shared: arena}
-	if e.Plan, err = New(p, d.target()); err != nil {
+	if e.Plan, err = New(p, d.planned()); err != nil {
 		return nil, fmt.Errorf("%s: %w", d.name, err)
 	}
 	e.Launches = make([]Launch, len(e.Plan.Kernels))

@@ -10,7 +10,7 @@ import (
 // These launches run the kernels of kernels/cuda/gemv.cu, which compute sums of products for few rows in float32.
 
 const (
-	vectorRows    = 8 // the most rows that go this way
+	vectorMost    = 8 // rows of a launch
 	vectorSums    = 3 // the most sums of a launch
 	vectorAhead   = 8 // the number of following launches that are searched for further sums
 	vectorThreads = 256
@@ -24,19 +24,21 @@ type vector struct {
 	sums    []terms
 	glu     *ir.Launch // of the two sums, if the launch computes only their GLU
 	kernels [4]*Kernel // for 1, 2, 4 and 8 rows; nil for numbers that there never are
+	most    int        // rows that the kernels compute
 	thin    *thin      // for more rows, or nil
 }
 
 // newVector plans the sum that l computes together with sums of later launches.
 func newVector(c *compiler, l *ir.Launch) (*vector, error) {
 	p := c.vectorGroup(l)
+	p.most = c.vectorRows()
 	least, most := p.sums[0].rows(c.dims)
 	name := "gemv"
 	if p.sums[0].block() != (ir.DequantizeAttr{}) {
 		name = "gemv_blocks"
 	}
 	for i := range p.kernels {
-		if i < vectorKernel(least) || i > vectorKernel(min(most, vectorRows)) {
+		if i < vectorKernel(least) || i > vectorKernel(min(most, p.most)) {
 			continue
 		}
 		var err error
@@ -52,8 +54,11 @@ func newVector(c *compiler, l *ir.Launch) (*vector, error) {
 // takes reports whether the launch computes its sums in this run.
 func (p *vector) takes(r *Run) bool {
 	m, _, _ := p.sums[0].sizes(r.Dims)
-	return m <= vectorRows || p.thin != nil && m <= thinRows && p.thin.takes(r, p.sums)
+	return m <= p.most || p.thin != nil && m <= p.thin.most && p.thin.takes(r, p.sums)
 }
+
+// vectorRows returns the number of rows up to which the kernels compute a product.
+func (c *compiler) vectorRows() int { return min(c.target.VectorRows, vectorMost) }
 
 // vectorKernel returns the index of the kernel for m rows.
 func vectorKernel(m int) (i int) {
@@ -75,7 +80,7 @@ func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 		next := &all[i]
 		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
 			t := termsOf(next)
-			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > vectorRows && !c.isThin(&t) ||
+			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > c.vectorRows() && !c.isThin(&t) ||
 				scaled+t.scaledTerms() > mostScales || t.isFloat8() != p.sums[0].isFloat8() || t.block() != p.sums[0].block() || c.depends(next, between) || c.depends(next, group) {
 				break // it begins a launch of its own
 			}
@@ -140,7 +145,7 @@ var vectorOut, vectorBias, vectorAddend, vectorN = numbered("out"), numbered("bi
 func (p *vector) fill(r *Run) {
 	p.skip()
 	m, _, _ := p.sums[0].sizes(r.Dims)
-	if m > vectorRows {
+	if m > p.most {
 		p.thin.fill(r, p)
 		return
 	}

@@ -55,7 +55,7 @@ type headStretch struct{ gather, logits, losses, back, scatter *Kernel }
 func prepareHead(c *compiler, l *ir.Launch) (step, error) {
 	a, _ := l.Attr.(ir.CrossEntropyAttr)
 	h := &head{l: l, apart: a.ByRow, grad: l.Op == ir.LinearCrossEntropyGrad, mma: c.target.Precision == backend.BF16, tile: smallTile, launch: c.launch}
-	if h.mma && c.target.LargeTiles {
+	if h.mma && c.target.LargeTiles > 0 {
 		h.tile = largeTile
 	}
 	n := l.In[2].Type.Shape.Elements(c.dims)
@@ -78,7 +78,7 @@ const bulkLogitRows = 1024
 
 // bulks reports whether gemm_bf16.cu computes the products of n rows.
 func (h *head) bulks(c *compiler, n int) bool {
-	return h.mma && c.target.LargeTiles && h.l.In[1].Stored() == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 && c.target.holds(bulkBytes(bulkWide))
+	return h.mma && c.target.LargeTiles > 0 && h.l.In[1].Stored() == tensor.BF16 && n >= bulkLogitRows && h.v%bulkStep == 0 && h.d%bulkStep == 0 && c.target.holds(bulkBytes(bulkWide))
 }
 
 // reserve divides the scratch memory.

@@ -5,22 +5,20 @@ import "github.com/lorafuse/lorafuse/backend"
 // These launches run the kernels of kernels/cuda/gemm_mma.cu, which compute all products of a sum at once on tensor
 // cores or their equivalent on other devices.
 
-const (
-	// A tile of 128 by 128 feeds the tensor cores best, if there are tiles enough
-	// for every multiprocessor; else tiles are of 64 by 64.
-	largeTile, smallTile = 128, 64
-	enoughTiles          = 108
-)
+// A tile of 128 by 128 feeds the tensor cores best, if there are enough tiles for every multiprocessor; see
+// Thresholds.LargeTiles.
+const largeTile, smallTile = 128, 64
 
 type mma struct {
 	t                 terms
 	large, small, sum *Kernel // large is nil if large tiles are never used
+	enough            int     // large tiles
 }
 
 func newMMA(c *compiler, t terms) (*mma, error) {
-	p := &mma{t: t}
+	p := &mma{t: t, enough: c.target.LargeTiles}
 	var err error
-	if c.target.LargeTiles {
+	if p.enough > 0 {
 		if p.large, err = c.tile("gemm_mma_128", 256, largeTile); err != nil {
 			return nil, err
 		}
@@ -69,7 +67,7 @@ func (p *mma) fill(r *Run) {
 	p.skip()
 	m, n, batch := p.t.sizes(r.Dims)
 	k, tile := p.small, smallTile
-	if p.large != nil && m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= enoughTiles {
+	if p.large != nil && m > smallTile && n > smallTile && blocks(m, largeTile)*blocks(n, largeTile)*batch >= p.enough {
 		k, tile = p.large, largeTile
 	}
 	down, across, parts := blocks(m, tile), blocks(n, tile), 1

@@ -13,7 +13,6 @@ import (
 // matrices of adapters. A launch computes all products of the same matrix that follow each other.
 
 const (
-	narrowRows    = 512 // the fewest rows of the large matrix
 	narrowColumns = 64  // the most columns of the narrow matrices of a matrix together
 	narrowStep    = 8   // columns of both are multiples of this
 	narrowLeast   = 256 // the fewest columns of the large matrix
@@ -47,7 +46,7 @@ type narrowProduct struct {
 
 // narrowOf returns the product that a launch computes, of kind notNarrow if the kernels do not compute it.
 func narrowOf(l *ir.Launch, t *Target, dims []int) (p narrowProduct) {
-	if l.Op != ir.Gemm || !t.NarrowProducts || t.Precision != backend.BF16 {
+	if l.Op != ir.Gemm || t.NarrowRows == 0 || t.Precision != backend.BF16 {
 		return p
 	}
 	s := termsOf(l)
@@ -70,7 +69,7 @@ func narrowOf(l *ir.Launch, t *Target, dims []int) (p narrowProduct) {
 	}
 	n, width := p.small.Type.Shape[axis], p.big.Type.Shape[1]
 	p.t, p.n = s, n.N
-	if p.big.Stored() != tensor.BF16 || p.small.Stored() != tensor.F32 || p.rows(dims) < narrowRows ||
+	if p.big.Stored() != tensor.BF16 || p.small.Stored() != tensor.F32 || p.rows(dims) < t.NarrowRows ||
 		n.Var != 0 || n.N == 0 || n.N > narrowColumns || n.N%narrowStep != 0 || width.Var != 0 || width.N < narrowLeast || width.N%narrowStep != 0 ||
 		!t.holds(narrowShared(p.kind, n.N)) {
 		p.kind = notNarrow
@@ -177,6 +176,7 @@ func gather(p *ir.Program, t *Target) *ir.Program {
 type narrowLaunch struct {
 	list      []narrowProduct // in a backward pass pairs, narrowLeft and narrowRight, of the same large matrix
 	main, sum *Kernel
+	least     int // rows
 }
 
 // newNarrow plans the products that launch l computes together with launches that follow it, or returns nil if there is
@@ -195,7 +195,7 @@ func newNarrow(c *compiler, l *ir.Launch) (*narrowLaunch, error) {
 		}
 		group, members = append(group, q), append(members, next)
 	}
-	p := &narrowLaunch{}
+	p := &narrowLaunch{least: c.target.NarrowRows}
 	for i := range group {
 		q := &group[i]
 		q.launch = c.launch + i
@@ -278,7 +278,7 @@ func (p *narrowProduct) parts(dims []int) (parts, size int) {
 
 // takes reports whether the launch computes its products in this run.
 func (p *narrowLaunch) takes(r *Run) bool {
-	if p.list[0].rows(r.Dims) < narrowRows {
+	if p.list[0].rows(r.Dims) < p.least {
 		return false
 	}
 	for i := range p.list {

@@ -46,23 +46,18 @@ type Sizes struct {
 	AdamWTensors int
 	// Tables: launches over many tensors read their addresses from a table in memory.
 	Tables bool
-	// LargeTiles: products of many rows and columns are computed by tiles of 128 by 128.
-	LargeTiles bool
-	// ThinProducts: products of 9 to 64 rows with bfloat16 weights have kernels of their own.
-	ThinProducts bool
-	// NarrowProducts: products of many rows of bfloat16 with the narrow matrices of adapters have kernels of their own.
-	NarrowProducts bool
 	// TensorRows: products that select their matrix by row run on tensor cores under bf16.
 	TensorRows bool
 	// GroupedProducts: up to three independent sums of products are one launch.
 	GroupedProducts bool
 	// ExactSums: a sum of products is one launch in float32 too.
 	ExactSums bool
+	Thresholds
 }
 
 // DefaultSizes returns the sizes for NVIDIA GPUs.
 func DefaultSizes() Sizes {
-	return Sizes{DecodeQueries: 32, QueryTile: 2048, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, LargeTiles: true, ThinProducts: true, NarrowProducts: true, TensorRows: true}
+	return Sizes{DecodeQueries: 32, QueryTile: 2048, LogitBytes: 128 << 20, LogitRows: 256, Tables: true, TensorRows: true, Thresholds: ThresholdsOf(backend.CUDA)}
 }
 
 // MetalTarget returns the target for Apple GPUs that read addresses from tables; others set Tables to false. The
@@ -72,7 +67,8 @@ func MetalTarget(p backend.Precision, threads int) Target {
 	s.AttentionTile, s.QueryTile = 32, 1024
 	s.LogitBytes, s.LogitRows = 64<<20, bulkLogitRows
 	s.AdamWTensors = 7 // a kernel has 31 buffers
-	s.LargeTiles, s.ThinProducts, s.NarrowProducts, s.TensorRows, s.GroupedProducts, s.ExactSums = false, false, false, false, true, true
+	s.TensorRows, s.GroupedProducts, s.ExactSums = false, true, true
+	s.Thresholds = ThresholdsOf(backend.Metal)
 	return Target{Precision: p, Limits: Limits{Threads: threads, Declared: true}, Sizes: s}
 }
 

@@ -12,7 +12,7 @@ import (
 // 8-bit floats, for the rows of a batch of decoding. A is rounded once for all of them, unless it is stored as bfloat16.
 
 const (
-	thinRows   = 64  // the most rows that go this way
+	thinMost   = 64  // rows of a launch
 	thinTile   = 64  // rows of the weights of a block
 	thinStage  = 256 // elements along k of a stage
 	thinStages = 2
@@ -24,16 +24,17 @@ const (
 )
 
 type thin struct {
+	most      int        // rows
 	pack, sum *Kernel    // pack is nil if A is bfloat16 in memory
 	kernels   [3]*Kernel // for 16, 32 and 64 rows
 }
 
 // isThin reports whether the kernels compute t.
 func (c *compiler) isThin(t *terms) bool {
-	if !c.target.ThinProducts || c.target.Precision != backend.BF16 || len(t.list) != 1 || !t.dots() {
+	if c.target.ThinRows == 0 || c.target.Precision != backend.BF16 || len(t.list) != 1 || !t.dots() {
 		return false
 	}
-	if !c.target.holds(thinShared(thinRows)) {
+	if !c.target.holds(thinShared(thinMost)) {
 		return false
 	}
 	p := &t.list[0]
@@ -53,11 +54,11 @@ func (t *terms) isFloat8() bool { return len(t.list) > 0 && t.list[0].b.Stored()
 func newThin(c *compiler, sums []terms) (*thin, error) {
 	_, most := sums[0].rows(c.dims)
 	for i := range sums {
-		if !c.isThin(&sums[i]) || most <= vectorRows {
+		if !c.isThin(&sums[i]) || most <= c.vectorRows() {
 			return nil, nil
 		}
 	}
-	p := &thin{}
+	p := &thin{most: min(c.target.ThinRows, thinMost)}
 	var err error
 	if sums[0].list[0].a.Stored() == tensor.F32 {
 		if p.pack, err = c.kernel("cast", "cast_f32_bf16", elementThreads); err != nil {
@@ -79,7 +80,7 @@ func newThin(c *compiler, sums []terms) (*thin, error) {
 	if p.sum, err = c.kernel("gemm_thin", "gemm_thin_sum", 256); err != nil {
 		return nil, err
 	}
-	rows := min(most, thinRows)
+	rows := min(most, p.most)
 	k := sums[0].list[0].k(c.dims)
 	bytes := p.packedBytes(rows, k)
 	for i := range sums {

@@ -104,6 +104,7 @@ func (d *Device) Info() backend.Info {
 func (d *Device) target() gpu.Target {
 	t := gpu.MetalTarget(d.Precision, d.traits.threads)
 	t.Tables = d.shaders.form.tables
+	t.Thresholds = gpu.ThresholdsOf(backend.Metal + " " + d.traits.name)
 	return t
 }
 

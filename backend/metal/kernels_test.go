@@ -114,3 +114,6 @@ func TestTogether(t *testing.T) {
 		gputest.Together(t, openedFor(t, p))
 	}
 }
+
+// TestThresholds checks each variant of a kernel where usually another one is launched.
+func TestThresholds(t *testing.T) { gputest.Thresholds(t, opened(t, backend.Options{Precision: backend.BF16})) }

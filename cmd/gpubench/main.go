@@ -100,7 +100,7 @@ type suite struct {
 	name, backend, python, dir string
 	turns                      bench.Turns
 	shrink                     int
-	models, once               bool
+	models, thresholds, once   bool
 	large                      large.Options
 }
 
@@ -134,6 +134,7 @@ func parse(name string, args []string) (*suite, error) {
 	f.StringVar(&s.dir, "dir", "", "folder for models")
 	f.IntVar(&s.shrink, "shrink", 1, "divide all sizes of kernels")
 	f.BoolVar(&s.models, "models", false, "kernels of the shapes of large models, in bf16")
+	f.BoolVar(&s.thresholds, "thresholds", false, "variants of kernels on both sides of each of the planner's thresholds")
 	f.BoolVar(&s.once, "once", false, "launch every kernel once, for a profiler")
 	f.StringVar(&s.large.Size, "size", "llama-8b", "language model")
 	f.IntVar(&s.large.Rows, "rows", 4, "texts of a training step")
@@ -181,7 +182,7 @@ func (s *suite) measure(ctx context.Context) (*bench.Report, error) {
 	case "peaks":
 		return program.Peaks(s.backend)
 	case "kernels":
-		return kernels.Run(ctx, kernels.Options{Turns: s.turns, Backend: s.backend, Shrink: s.shrink, Models: s.models, Once: s.once})
+		return kernels.Run(ctx, kernels.Options{Turns: s.turns, Backend: s.backend, Shrink: s.shrink, Models: s.models, Thresholds: s.thresholds, Once: s.once})
 	case "layer":
 		return layer.Run(ctx, layer.Options{Turns: s.turns, Backend: s.backend, Shrink: s.shrink})
 	case "upload":

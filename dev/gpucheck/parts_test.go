@@ -33,7 +33,7 @@ func TestParts(t *testing.T) {
 		assert.Positive(t, took[part], "part %d", part)
 	}
 	for i, name := range []string{
-		first, "wrappers", "values bf16", "peaks", "bench torch", "bench products", "bench step", "bench decode", "bench served", "bench flux", "counters", "memcheck bf16", "bench shapes",
+		first, "wrappers", "values bf16", "peaks", "bench torch", "bench products", "bench step", "bench decode", "bench served", "bench flux", "counters", "memcheck bf16", "bench thresholds",
 	} {
 		assert.Equal(t, i, at[name], name)
 	}

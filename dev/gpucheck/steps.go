@@ -54,8 +54,8 @@ func (r *runner) steps() []step {
 	all = append(all, r.figures()...)
 	all = append(all, r.counting())
 	second := []step{r.sanitized("memcheck", "bf16", 100*time.Second, r.values("", "", 0, rounded, tensorCores...))}
-	second = append(second, r.suite("bench shapes", "products of small models in bf16: other tiles", 50*time.Second,
-		[]string{"kernels", "-runs", "3", "-only", "^(x|dy|LoRA).*: lorafuse: bf16,"}, nil)...)
+	second = append(second, r.suite("bench thresholds", "variants of kernels on both sides of each threshold of backend/gpu/thresholds.go", 50*time.Second,
+		[]string{"kernels", "-thresholds", "-runs", "3"}, []string{"kernels", "-thresholds", "-runs", "1", "-shrink", "64"})...)
 	second[0].opens = true
 	third := append([]step{r.values("values f32", "values of all operations in float32", 90*time.Second, "^TestConformance$/^value$")}, r.rates()...)
 	third[0].opens = true
@@ -271,6 +271,7 @@ func (r *runner) rates() []step {
 		r.suite("bench upload", "weights to the device", 90*time.Second, []string{"upload", "-size", "large", "-dir", r.temp}, []string{"upload", "-size", "tiny", "-runs", "1", "-dir", r.temp}),
 		r.suite("bench target", "the product that targets are of", time.Minute, kernels("^x·Wᵀ: lorafuse: bf16, m=4096 k=4096 n=4096"),
 			[]string{"kernels", "-shrink", "64", "-runs", "1", "-only", `^x·Wᵀ: lorafuse: bf16, m=(1|64) k=64 n=64$`}),
+		r.suite("bench shapes", "products of small models in bf16: other tiles", 50*time.Second, []string{"kernels", "-runs", "3", "-only", "^(x|dy|LoRA).*: lorafuse: bf16,"}, nil),
 		r.suite("bench products f32", "products in float32, of weights of all kinds", 3*time.Minute, kernels("^(x|dy|LoRA).*: lorafuse: f32"), nil),
 	)
 }

@@ -29,6 +29,8 @@ type Options struct {
 	Python string
 	// Models measures shapes of models that users train on GPUs, in bf16 only, instead of small shapes.
 	Models bool
+	// Thresholds measures the variants of kernels on both sides of each of gpu.Thresholds instead.
+	Thresholds bool
 	// Once has a sample be one run of its program, for profilers.
 	Once bool
 	// Torch, if not nil, is a PyTorch that is measured on a GPU with the shapes of Models, instead of lorafuse.
@@ -56,6 +58,10 @@ func Run(ctx context.Context, o Options) (_ *bench.Report, err error) {
 	switch {
 	case o.Torch != nil:
 		all = s.yardsticks()
+	case o.Thresholds:
+		if all, err = s.variantTasks(); err != nil {
+			return nil, fmt.Errorf("kernels: %w", err)
+		}
 	case o.Models:
 		all = slices.Concat(s.products(models, kinds[bf16:bf16+1]), s.modelAttentions())
 	default:

@@ -41,8 +41,7 @@ func (s *suite) modelAttentions() (tasks []bench.Task) {
 		tasks = append(tasks, s.attention(a))
 	}
 	one := attention{heads: modelHeads, texts: 1, length: 1, cached: s.shrunk(4095, 1)}
-	part := attention{heads: modelHeads, texts: 1, length: 16 * s.shrunk(16, 1), cached: 16 * s.shrunk(256, 1), page: 16}
-	return append(tasks, s.attention(one), s.attention(part))
+	return append(tasks, s.attention(one), s.attention(s.part(256)))
 }
 
 // yardsticks returns tasks that run the models' matrix multiplications and attention with torch on the GPU, under the

@@ -18,6 +18,7 @@ type form struct {
 	name   string
 	ta, tb bool
 	weight bool // B is a weight, stored in the type of the kind
+	stored bool // A is an activation that is stored in bfloat16
 }
 
 var (
@@ -28,6 +29,14 @@ var (
 	gradA    = form{name: "LoRA dA = dhᵀ·x", ta: true}
 	gradB    = form{name: "LoRA dB = dyᵀ·h", ta: true}
 )
+
+// a returns the type of A.
+func (f form) a() tensor.DType {
+	if f.stored {
+		return tensor.BF16
+	}
+	return tensor.F32
+}
 
 // kind describes how a product is computed: the type of the weight, and whether operands may be rounded.
 type kind struct {
@@ -107,7 +116,7 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 	mine := row(ours, f, k, z)
 	mine.Bytes = k.moved(f, z)
 	spec := func() program.Spec {
-		a, b := tensor.F32, tensor.F32
+		a, b := f.a(), tensor.F32
 		if f.weight {
 			b = k.weights
 		}
@@ -142,11 +151,11 @@ func (s *suite) product(f form, k kind, z size) []bench.Task {
 
 // moved returns the bytes that a lorafuse product reads and writes, each counted once.
 func (k kind) moved(f form, z size) int64 {
-	second := 4 * z.k * z.n
+	first, second := f.a().Bytes(z.m*z.k), 4*z.k*z.n
 	if f.weight {
 		second = k.weights.Bytes(z.k * z.n)
 	}
-	return int64(4*(z.m*z.k+z.m*z.n) + second)
+	return int64(first + second + 4*z.m*z.n)
 }
 
 // dims returns the dimensions of a matrix or of its transpose.

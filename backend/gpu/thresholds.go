@@ -1,0 +1,52 @@
+package gpu
+
+import (
+	"strings"
+
+	"github.com/lorafuse/lorafuse/backend"
+)
+
+// Thresholds are the sizes at which the planner changes from one variant of a kernel to another. All variants compute
+// the same values, in another order of summation; only a measurement shows which of them is fastest on a device. Zero
+// means that a device has no kernels of a variant.
+type Thresholds struct {
+	// VectorRows is the number of rows up to which gemv computes a product, at most 8.
+	VectorRows int
+	// ThinRows is the number of rows up to which gemm_thin computes a product with weights in bfloat16 or 8-bit
+	// floats, at most 64.
+	ThinRows int
+	// LargeTiles is the number of tiles of 128 by 128 from which a product or a convolution has such tiles. With
+	// fewer, its tiles are 64 by 64. gemm_bf16 has only large tiles.
+	LargeTiles int
+	// WideTiles is the number of tiles of 128 by 256 from which gemm_bf16 has such tiles.
+	WideTiles int
+	// NarrowRows is the number of rows from which gemm_narrow computes the products of adapters.
+	NarrowRows int
+	// TiledQueries is the number of queries above which attention over pages computes tiles of queries.
+	TiledQueries int
+}
+
+// tuned lists the thresholds of devices. gpubench kernels -thresholds measures both variants on
+// each side of them.
+var tuned = []struct {
+	// device is a backend, which a compute capability and the name of a card may follow: "cuda 9.0 NVIDIA H200".
+	device string
+	// source is "derived", or "measured" with the commit and the card.
+	source string
+	Thresholds
+}{
+	{backend.CUDA, "derived", Thresholds{VectorRows: 8, ThinRows: 64, LargeTiles: 108, WideTiles: 108, NarrowRows: 512, TiledQueries: 64}},
+	{backend.Metal, "derived", Thresholds{VectorRows: 8, TiledQueries: 64}},
+}
+
+// ThresholdsOf returns the thresholds of the longest entry of the table that begins the description of a device: the
+// backend, on CUDA the compute capability, and the name of the card, such as "cuda 9.0 NVIDIA H200".
+func ThresholdsOf(device string) (t Thresholds) {
+	longest := -1
+	for i := range tuned {
+		if e := &tuned[i]; len(e.device) > longest && (device == e.device || strings.HasPrefix(device, e.device+" ")) {
+			longest, t = len(e.device), e.Thresholds
+		}
+	}
+	return t
+}
