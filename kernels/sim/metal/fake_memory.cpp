@@ -11,13 +11,14 @@
 
 #include "../engine/engine.h"
 #include "fake_live.h"
+#include "msl.h"
 
 namespace {
 
 constexpr size_t alignment = 16;
-constexpr size_t most_freed = 1 << 14;  // mappings that keep their addresses; Linux allows 65530
-constexpr unsigned char margin = 0xa5;  // the bytes between memory and its guards
-constexpr size_t guard = 1 << 17;       // of a second mapping: farther than a shader looks for a bound buffer that an address may belong to
+constexpr size_t most_freed = 1 << 14;     // mappings that keep their addresses; Linux allows 65530
+constexpr unsigned char margin = 0xa5;     // the bytes between memory and its guards
+constexpr size_t guard = 2 * LF_MSL_NEAR;  // of a second mapping: no address behind it is near a bound buffer
 
 struct Range {
   uint64_t serial;

@@ -26,7 +26,7 @@ lfsim::Describe runtime_describes;
 std::string describe(const void* address) {
   const lf_msl_kernel* k = kernel_of(lfsim::running->launch);
   const lf_msl_args* a = args_of(lfsim::running->launch);
-  uintptr_t nearest = 1 << 16;
+  uintptr_t nearest = LF_MSL_NEAR;
   std::string found;
   auto p = (uintptr_t)address;
   for (uint32_t i = 0; i < k->nparams; i++) {
