@@ -31,7 +31,7 @@ test: ## all tests
 CONCURRENT = ./dist/... ./backend ./backend/null ./backend/telemetry ./backend/cpu/internal/pool ./internal/data/... ./internal/model/hub ./internal/progress ./internal/fsatomic ./serve ./internal/serve/metrics ./internal/serve/share ./internal/serve/store ./internal/serve/traces ./internal/serve/web
 PARTLY_CONCURRENT = ./tokenizer ./safetensors ./internal/serve/tinker ./internal/serve/tuning
 FILE_RACES = ^Test(Concurrent|Hold|Forgotten|Load|HostBuffer|Ring|Stage|Lanes|Populate|Writers|Close|CutShortWhile|OverwrittenWhile|CacheIsBounded)
-NO_SERVING_RACES = ^Test(Gap|RecordedClients|EightBits|Killed|StorageLimit|Types|MixedOnAnyDevice)
+NO_SERVING_RACES = ^Test(Gap|RecordedClients|EightBits|Killed|StorageLimit|Types|MixedOnAnyDevice|Models|PackedModels|AnyCompany)
 CLI_RACES = ^Test(Door|Serve($$|Ends|Signals|AdaptersDir|Traces|Tinker|Owners|Page|TLS|Guard))
 KERNEL_RACES = ^Test(ConcurrentAndNested|ManyWorkers|RunAll|RunAfter|EvenTasks|SameBitsForAnyNumberOfWorkers|BothWaysOfBackwardAreUsed|Decode|Queries.*)$$
 DEVICE_RACES = ^Test(FirstRun|JoinedSteps|ThreadsOfAProcess)$$|^TestConformance$$/^(device|contents|chaos)$$
