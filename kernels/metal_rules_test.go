@@ -428,21 +428,22 @@ func TestShaderRulesFind(t *testing.T) {
 // onlyOne are the kernels, and files of them, that are in one of the folders alone, and
 // why.
 var onlyOne = map[string]string{
-	"probe":             "asks for what NVIDIA's devices have; Metal's probe is in backend/metal",
-	"gemm_f32":          "gemm_mma_f32_64 is for them: tiles by simdgroups are as exact in float32",
-	"gemm_thin":         "fragments of simdgroups have no known layout, so that weights cannot be read straight into them",
-	"rows_gemm":         "likewise; rows_gemm_f32 is for simdgroups",
-	"gemm_mma_f32_64":   "tensor cores round float32, which simdgroups do not",
-	"peak_mma_f32":      "tensor cores round float32",
-	"peak_mma_f16":      "tensor cores multiply float16 at the rate of bfloat16",
-	"gemm_bf16":         "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
-	"gemm_narrow":       "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
-	"gemm_group":        "gemm_thin and gemm_narrow are for them",
-	"gemm_mma_128":      "its tiles want more threadgroup memory than there is",
-	"conv2d_f32":        "conv2d_mma_f32_64 is for it: tiles by simdgroups are as exact in float32",
-	"conv2d_mma_128":    "its tiles want more threadgroup memory than there is",
-	"conv2d_mma_f32_64": "tensor cores round float32, which simdgroups do not",
-	"adamw_group":       "CUDA reads the addresses of all tensors from a table, as Metal does where it can",
+	"probe":                  "asks for what NVIDIA's devices have; Metal's probe is in backend/metal",
+	"gemm_f32":               "gemm_mma_f32_64 is for them: tiles by simdgroups are as exact in float32",
+	"gemm_thin":              "fragments of simdgroups have no known layout, so that weights cannot be read straight into them",
+	"rows_gemm":              "likewise; rows_gemm_f32 is for simdgroups",
+	"gemm_mma_f32_64":        "tensor cores round float32, which simdgroups do not",
+	"peak_mma_f32":           "tensor cores round float32",
+	"peak_mma_f16":           "tensor cores multiply float16 at the rate of bfloat16",
+	"gemm_bf16":              "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
+	"gemm_narrow":            "its tiles want more threadgroup memory than there is, and Metal has no asynchronous copies",
+	"gemm_group":             "gemm_thin and gemm_narrow are for them",
+	"gemm_mma_128":           "its tiles want more threadgroup memory than there is",
+	"conv2d_f32":             "conv2d_mma_f32_64 is for it: tiles by simdgroups are as exact in float32",
+	"conv2d_mma_128":         "its tiles want more threadgroup memory than there is",
+	"conv2d_mma_f32_64":      "tensor cores round float32, which simdgroups do not",
+	"attention_decode_512_4": "four heads of 512 want more threadgroup memory than there is",
+	"adamw_group":            "CUDA reads the addresses of all tensors from a table, as Metal does where it can",
 }
 
 // Every kernel of kernels/cuda has its twin of the same name in the file of the same name

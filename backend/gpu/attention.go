@@ -36,11 +36,12 @@ var (
 		{128, 128, 32, 64, 32, 32, 64},
 		{256, 64, 32, 64, 16, 16, 64},
 	}
-	decodeSizes = []int{32, 64, 128, 256}
+	decodeSizes = []int{32, 64, 128, 256, 512}
 )
 
-// largestHead is the largest head size that the kernels support.
-const largestHead = 256
+// largestHead is the largest head size of the kernels for blocks of queries, and largestDecoded that of those for few
+// queries.
+const largestHead, largestDecoded = 256, 512
 
 const (
 	decodeKeys   = 256     // of a round of a block
@@ -53,7 +54,8 @@ const (
 )
 
 func takesAttention(attr any, _ []ir.Type) bool {
-	return attr.(ir.AttentionAttr).HeadDim <= largestHead
+	a := attr.(ir.AttentionAttr)
+	return a.HeadDim <= largestHead || a.HeadDim <= largestDecoded && !isPlain(a)
 }
 
 func takesAttentionGrad(attr any, in []ir.Type) bool {
@@ -362,9 +364,9 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 			break
 		}
 	}
-	most := 8
+	most := min(8, c.target.QueryTile/size)
 	if size > 128 {
-		most = 4 // more do not fit the registers
+		most = min(most, 4) // more do not fit the registers
 	}
 	for heads < min(a.group(), most) {
 		heads *= 2
@@ -380,7 +382,7 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	tile := rows / min(heads, rows)
 	var tiled *Kernel
 	few := c.target.TiledQueries // queries that are computed one by one
-	if few > 0 && queries > few && tile > 1 {
+	if few > 0 && queries > few && tile > 1 && size <= largestHead {
 		if tiled, err = c.sharing("attention_decode", fmt.Sprintf("attention_queries_%d", size), 128, shared(rows, rows+4)); err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ LF_DEVICE void lf_decode_scores(float* ps, const float* qs, const int* at, const
                                 float scale, int vec) {
   constexpr int STEPS = DP / 32;  // times four elements of a lane of a key
   const int tid = threadIdx.x, lane = tid & 31;
-#pragma unroll(R > 8 ? 1 : 2)  // more rows hide the latency
+#pragma unroll(R > 8 || DP > 256 ? 1 : 2)  // more rows or longer ones hide the latency
   for (int j = tid / 8; j < (here + 15) / 16 * 16; j += 16) {
     const bool seen = j >= skip && j < here;
     float4 x[STEPS];
@@ -355,6 +355,7 @@ LF_DECODE_ALL(32, 4) LF_DECODE(32, 8, 3)
 LF_DECODE_ALL(64, 4) LF_DECODE(64, 8, 3)
 LF_DECODE_ALL(128, 4) LF_DECODE(128, 8, 2)
 LF_DECODE_ALL(256, 2)  // 8 heads of 256 do not fit the registers
+LF_DECODE_ALL(512, 2)
 
 // The queries of a tile that are computed together, one run of them after the other.
 #define LF_QUERIES(DP, R, BLOCKS)                                                                                         \
@@ -404,6 +405,7 @@ LF_RACE_CASE(attention_decode_many) { LF_RACE_DECODE(32, 8) LF_RACE_DECODE(64, 8
 LF_RACE_CASE(attention_decode_wide) {
   LF_RACE_DECODE(128, 1) LF_RACE_DECODE(128, 2) LF_RACE_DECODE(128, 4) LF_RACE_DECODE(256, 1) LF_RACE_DECODE(256, 2) LF_RACE_DECODE(256, 4)
 }
+LF_RACE_CASE(attention_decode_wider) { LF_RACE_DECODE(512, 1) LF_RACE_DECODE(512, 2) LF_RACE_DECODE(512, 4) }
 
 // A tile of queries that are computed together, by two blocks for its two chunks; the last tile has two runs.
 #define LF_RACE_QUERIES(DP, R)                                                                                                        \

@@ -331,6 +331,7 @@ LF_DECODE_ALL(32) LF_DECODE(32, 8)
 LF_DECODE_ALL(64) LF_DECODE(64, 8)
 LF_DECODE_ALL(128) LF_DECODE(128, 8)
 LF_DECODE_ALL(256)
+LF_DECODE(512, 1) LF_DECODE(512, 2)
 
 // The queries of a tile that are computed together, one run of them after the other. R pairs fit
 // 32 KB of threadgroup memory.
