@@ -116,4 +116,6 @@ func TestTogether(t *testing.T) {
 }
 
 // TestThresholds checks each variant of a kernel where usually another one is launched.
-func TestThresholds(t *testing.T) { gputest.Thresholds(t, opened(t, backend.Options{Precision: backend.BF16})) }
+func TestThresholds(t *testing.T) {
+	gputest.Thresholds(t, opened(t, backend.Options{Precision: backend.BF16}))
+}
