@@ -39,9 +39,10 @@ var (
 	decodeSizes = []int{32, 64, 128, 256, 512}
 )
 
-// largestHead is the largest head size of the kernels for blocks of queries, and largestDecoded that of those for few
-// queries.
-const largestHead, largestDecoded = 256, 512
+const (
+	largestHead    = 256 // the largest head size of the kernels for blocks and tiles of queries
+	largestDecoded = 512 // the largest head size of attention_decode
+)
 
 const (
 	decodeKeys   = 256     // of a round of a block
@@ -371,7 +372,8 @@ func (a *attention) prepareDecode(c *compiler, l *ir.Launch) (func(r *Run, used 
 	for heads < min(a.group(), most) {
 		heads *= 2
 	}
-	// Of q, and of the scores or the sums in their place. Stride is the distance of the scores of two keys.
+	// shared returns the bytes for q, and for the scores or the sums in their place. Stride is the distance of the
+	// scores of two keys.
 	shared := func(rows, stride int) int { return 4 * (rows*size + max(4*rows*size, stride*decodeKeys)) }
 	main, err := c.sharing("attention_decode", fmt.Sprintf("attention_decode_%d_%d", size, heads), 128, shared(heads, heads))
 	if err != nil {

@@ -18,7 +18,7 @@ type Device struct {
 	name   string // of the backend, for errors
 	driver Driver
 	target func() Target
-	tuned  *Thresholds // replace those of target, if not nil
+	tuned  *Thresholds // if not nil, replaces the thresholds of target
 	memory memory
 	lost   atomic.Pointer[error] // the error that made the device unusable
 
@@ -31,11 +31,11 @@ func (d *Device) Init(kind string, driver Driver, target func() Target) {
 	d.memory.live, d.programs = map[*Block]struct{}{}, map[*Executable]struct{}{}
 }
 
-// Thresholds returns the thresholds by which programs are planned.
+// Thresholds returns the thresholds that the device plans programs with.
 func (d *Device) Thresholds() Thresholds { return d.planned().Thresholds }
 
-// SetThresholds replaces the thresholds of the device for programs that are loaded from now on. It is for benchmarks
-// that compare variants, and not safe for concurrent use.
+// SetThresholds replaces the thresholds of the device. Programs that are already loaded keep theirs. It is for
+// benchmarks that compare variants, and not safe for concurrent use.
 func (d *Device) SetThresholds(t Thresholds) { d.tuned = &t }
 
 // planned returns the target for which programs are planned.

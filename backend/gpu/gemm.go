@@ -84,14 +84,14 @@ func prepareGemm(c *compiler, l *ir.Launch) (step, error) {
 	var own *vector
 	var many product
 	var err error
-	if joined == nil && t.dots() && (least <= c.vectorRows() || least <= min(c.target.ThinRows, thinMost) && c.isThin(&t)) {
+	if joined == nil && t.dots() && (least <= c.target.VectorRows || least <= c.target.ThinRows && c.isThin(&t)) {
 		if own, err = newVector(c, l); err != nil {
 			return nil, err
 		}
 		joined = own
 	}
 	switch {
-	case joined != nil && most <= c.vectorRows():
+	case joined != nil && most <= c.target.VectorRows:
 	case c.steps[c.launch].behind > 0: // a launch before this one computes its many rows
 	case t.chained && t.bulks(&c.target):
 		many, err = newBulk(c, t)

@@ -31,7 +31,7 @@ type vector struct {
 // newVector plans the sum that l computes together with sums of later launches.
 func newVector(c *compiler, l *ir.Launch) (*vector, error) {
 	p := c.vectorGroup(l)
-	p.most = c.vectorRows()
+	p.most = c.target.VectorRows
 	least, most := p.sums[0].rows(c.dims)
 	name := "gemv"
 	if p.sums[0].block() != (ir.DequantizeAttr{}) {
@@ -57,9 +57,6 @@ func (p *vector) takes(r *Run) bool {
 	return m <= p.most || p.thin != nil && m <= p.thin.most && p.thin.takes(r, p.sums)
 }
 
-// vectorRows returns the number of rows up to which the kernels compute a product.
-func (c *compiler) vectorRows() int { return min(c.target.VectorRows, vectorMost) }
-
 // vectorKernel returns the index of the kernel for m rows.
 func vectorKernel(m int) (i int) {
 	for 1<<i < m {
@@ -80,7 +77,7 @@ func (c *compiler) vectorGroup(l *ir.Launch) *vector {
 		next := &all[i]
 		if next.Op == ir.Gemm && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type) {
 			t := termsOf(next)
-			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > c.vectorRows() && !c.isThin(&t) ||
+			if len(group) == vectorSums || c.joined[i] != nil || !t.dots() || products+len(t.list) > ir.MaxProducts || c.isLow(i) != low || least > c.target.VectorRows && !c.isThin(&t) ||
 				scaled+t.scaledTerms() > mostScales || t.isFloat8() != p.sums[0].isFloat8() || t.block() != p.sums[0].block() || c.depends(next, between) || c.depends(next, group) {
 				break // it begins a launch of its own
 			}

@@ -78,7 +78,7 @@ func (c *compiler) sumGroup(l *ir.Launch, t terms) []*mma {
 func (c *compiler) goesAlike(l *ir.Launch, t *terms, next *ir.Launch, o *terms) bool {
 	always := func(t *terms) bool {
 		least, _ := t.rows(c.dims)
-		return least > c.vectorRows() || !t.dots()
+		return least > c.target.VectorRows || !t.dots()
 	}
 	return always(t) && always(o) || t.dots() && o.dots() && next.In[0].Same(l.In[0]) && next.In[0].Type.Equal(l.In[0].Type)
 }

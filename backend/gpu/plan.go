@@ -182,6 +182,7 @@ func New(p *ir.Program, t Target) (*Plan, error) {
 	if err := Supported(p); err != nil {
 		return nil, err
 	}
+	t.VectorRows, t.ThinRows = min(t.VectorRows, vectorMost), min(t.ThinRows, thinMost)
 	p = gather(fuse(p), &t)
 	c := &compiler{Plan: &Plan{prog: p, reports: map[int]report{}}, target: t, dims: p.MaxDims(), merged: map[int]bool{}, sums: map[int][]ir.Ref{}, joined: map[int]*vector{}, gated: map[int]*gated{}, narrows: map[int]*narrowLaunch{}}
 	p = c.startFromAdapters()

@@ -54,11 +54,11 @@ func (t *terms) isFloat8() bool { return len(t.list) > 0 && t.list[0].b.Stored()
 func newThin(c *compiler, sums []terms) (*thin, error) {
 	_, most := sums[0].rows(c.dims)
 	for i := range sums {
-		if !c.isThin(&sums[i]) || most <= c.vectorRows() {
+		if !c.isThin(&sums[i]) || most <= c.target.VectorRows {
 			return nil, nil
 		}
 	}
-	p := &thin{most: min(c.target.ThinRows, thinMost)}
+	p := &thin{most: c.target.ThinRows}
 	var err error
 	if sums[0].list[0].a.Stored() == tensor.F32 {
 		if p.pack, err = c.kernel("cast", "cast_f32_bf16", elementThreads); err != nil {

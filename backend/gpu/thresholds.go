@@ -15,19 +15,19 @@ type Thresholds struct {
 	// ThinRows is the number of rows up to which gemm_thin computes a product with weights in bfloat16 or 8-bit
 	// floats, at most 64.
 	ThinRows int
-	// LargeTiles is the number of tiles of 128 by 128 from which a product or a convolution has such tiles. With
-	// fewer, its tiles are 64 by 64. gemm_bf16 has only large tiles.
+	// LargeTiles is the least number of tiles of 128 by 128 in a product or a convolution. If there would be fewer,
+	// its tiles are 64 by 64. gemm_bf16 has only large tiles.
 	LargeTiles int
-	// WideTiles is the number of tiles of 128 by 256 from which gemm_bf16 has such tiles.
+	// WideTiles is the least number of tiles of 128 by 256 in a product by gemm_bf16. If there would be fewer, its
+	// tiles are 128 by 128.
 	WideTiles int
-	// NarrowRows is the number of rows from which gemm_narrow computes the products of adapters.
+	// NarrowRows is the least number of rows of an adapter's products by gemm_narrow.
 	NarrowRows int
 	// TiledQueries is the number of queries above which attention over pages computes tiles of queries.
 	TiledQueries int
 }
 
-// tuned lists the thresholds of devices. gpubench kernels -thresholds measures both variants on
-// each side of them.
+// tuned lists the thresholds of devices. gpubench kernels -thresholds measures both variants on each side of them.
 var tuned = []struct {
 	// device is a backend, which a compute capability and the name of a card may follow: "cuda 9.0 NVIDIA H200".
 	device string
@@ -39,8 +39,9 @@ var tuned = []struct {
 	{backend.Metal, "derived", Thresholds{VectorRows: 8, TiledQueries: 64}},
 }
 
-// ThresholdsOf returns the thresholds of the longest entry of the table that begins the description of a device: the
-// backend, on CUDA the compute capability, and the name of the card, such as "cuda 9.0 NVIDIA H200".
+// ThresholdsOf returns the thresholds of a device. Its description is the backend, on CUDA the compute capability, and
+// the name of the card, such as "cuda 9.0 NVIDIA H200". The longest entry of the table that it begins with counts; the
+// thresholds are zero if there is none.
 func ThresholdsOf(device string) (t Thresholds) {
 	longest := -1
 	for i := range tuned {

@@ -30,6 +30,12 @@ var (
 	gradB    = form{name: "LoRA dB = dyᵀ·h", ta: true}
 )
 
+// withStored returns the form with an A that is stored in bfloat16.
+func (f form) withStored() form {
+	f.stored = true
+	return f
+}
+
 // a returns the type of A.
 func (f form) a() tensor.DType {
 	if f.stored {

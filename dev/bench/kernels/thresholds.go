@@ -32,31 +32,25 @@ type variant struct {
 
 const always, never = 1, 1 << 30
 
-// The products that activations in bfloat16 take part in.
-var (
-	storedForward = form{name: "x·Wᵀ", tb: true, weight: true, stored: true}
-	storedDown    = form{name: "LoRA x·Aᵀ", tb: true, stored: true}
-)
-
 // thresholds have sizes of Llama 3.1 8B near the present values.
 var thresholds = []threshold{
 	{name: "VectorRows", form: forward, sizes: []size{{4, 4096, 4096}, {8, 4096, 4096}}, variants: [2]variant{
 		{"gemv_", func(t *gpu.Thresholds) { t.VectorRows = 8 }},
 		{"gemm_thin_", func(t *gpu.Thresholds) { t.VectorRows, t.ThinRows = 0, 64 }},
 	}},
-	{name: "ThinRows", form: storedForward, sizes: []size{{16, 4096, 4096}, {64, 4096, 4096}}, variants: [2]variant{
+	{name: "ThinRows", form: forward.withStored(), sizes: []size{{16, 4096, 4096}, {64, 4096, 4096}}, variants: [2]variant{
 		{"gemm_thin_", func(t *gpu.Thresholds) { t.ThinRows = 64 }},
 		{"gemm_mma_64", func(t *gpu.Thresholds) { t.ThinRows, t.LargeTiles = 0, never }},
 	}},
-	{name: "LargeTiles", form: storedForward, sizes: []size{{256, 4096, 4096}, {512, 4096, 4096}}, variants: [2]variant{
+	{name: "LargeTiles", form: forward.withStored(), sizes: []size{{256, 4096, 4096}, {512, 4096, 4096}}, variants: [2]variant{
 		{"gemm_bf16_nt_128", func(t *gpu.Thresholds) { t.LargeTiles, t.WideTiles = always, never }},
 		{"gemm_mma_64", func(t *gpu.Thresholds) { t.LargeTiles = never }},
 	}},
-	{name: "WideTiles", form: storedForward, sizes: []size{{512, 4096, 4096}, {1024, 4096, 4096}, {2048, 4096, 4096}}, variants: [2]variant{
+	{name: "WideTiles", form: forward.withStored(), sizes: []size{{512, 4096, 4096}, {1024, 4096, 4096}, {2048, 4096, 4096}}, variants: [2]variant{
 		{"gemm_bf16_nt_256", func(t *gpu.Thresholds) { t.LargeTiles, t.WideTiles = always, always }},
 		{"gemm_bf16_nt_128", func(t *gpu.Thresholds) { t.LargeTiles, t.WideTiles = always, never }},
 	}},
-	{name: "NarrowRows", form: storedDown, sizes: []size{{256, 4096, 16}, {1024, 4096, 16}}, variants: [2]variant{
+	{name: "NarrowRows", form: down.withStored(), sizes: []size{{256, 4096, 16}, {1024, 4096, 16}}, variants: [2]variant{
 		{"gemm_narrow_", func(t *gpu.Thresholds) { t.NarrowRows = always }},
 		{"gemm_mma_64", func(t *gpu.Thresholds) { t.NarrowRows, t.LargeTiles = never, never }},
 	}},

@@ -32,11 +32,12 @@ typedef struct {
 } lf_msl_info;
 lf_msl_info lf_msl_about(const lf_msl*, int kernel);
 
+#define LF_MSL_NEAR (1 << 16) /* bytes up to which an error names the buffer next to an illegal address */
+
 /* lf_msl_dispatch runs a whole grid of args->grid threadgroups, and returns 0. On
  * failure it returns what went wrong, and *error names kernel, threadgroup and thread.
  * It adds to *work the threads, and for each of them its barriers and simdgroup functions.
  * Calls may come from several threads. */
-#define LF_MSL_NEAR (1 << 16) /* bytes up to which an error names the buffer next to an illegal address */
 enum { LF_MSL_DONE, LF_MSL_ILLEGAL_ADDRESS, LF_MSL_MISALIGNED, LF_MSL_ILLEGAL_INSTRUCTION, LF_MSL_FAILED };
 int lf_msl_dispatch(const lf_msl*, int kernel, const lf_msl_args* args, uint64_t* work, char** error);
 
